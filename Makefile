@@ -1,0 +1,58 @@
+# Every target makes the virtual environment it needs; nothing has to be activated.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+EXTRAS ?= dev,kernels,torch
+BENCH_EXTRAS ?= cli,envs,kernels,monitor
+BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch matplotlib rich
+
+VENV := .venv
+BENCH_VENV := .venv-bench
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+# -qq: errors are shown, warnings are not.
+PIP_FLAGS := -qq --disable-pip-version-check
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: $(VENV)/.installed ## step 64 CartPoles a million times and print the speed
+	@$(BIN)/shoal run CartPole-v1 --num-envs 64 --steps 1_000_000
+
+# pytest exits with 5 when no test is marked slow, which is fine.
+.PHONY: test
+test: $(VENV)/.installed ## run the fast tests, then the slow ones (at most 10 minutes)
+	@$(PYTEST) -m "not slow"
+	@timeout -k 10 600 $(PYTEST) -m slow || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
+
+.PHONY: check
+check: $(VENV)/.installed ## lint, formatting, types, spelling
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/codespell
+
+.PHONY: bench
+bench: $(BENCH_VENV)/.installed ## compare with peers, in a virtual environment of its own
+	@$(BENCH_VENV)/bin/python benchmarks/python_envs.py $(BENCH_ARGS)
+
+.PHONY: docs
+docs: $(VENV)/.installed ## build the documentation into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "installing into $(VENV)"
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
+	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt -e ".[$(EXTRAS)]"
+	@touch $@
+
+$(BENCH_VENV)/.installed: pyproject.toml constraints.txt
+	@echo "installing into $(BENCH_VENV)"
+	@test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
+	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
+	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt -e ".[$(BENCH_EXTRAS)]" $(BENCH_PEERS)
+	@touch $@

@@ -1,0 +1,57 @@
+"""shoal runs many reinforcement-learning environments as one.
+
+    >>> import shoal
+    >>> envs = shoal.make_vec("CartPole-v1", num_envs=4, engine="serial")
+    >>> obs, infos = envs.reset(seed=1)
+    >>> envs.close()
+
+Names are loaded on first use, so that ``import shoal`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal import errors as errors
+    from shoal.batch import Batch as Batch
+    from shoal.faces.gymnasium import ShoalVectorEnv as ShoalVectorEnv
+    from shoal.make import make_pool as make_pool
+    from shoal.make import make_vec as make_vec
+    from shoal.pool import Pool as Pool
+    from shoal.slot import Autoreset as Autoreset
+    from shoal.stats import PoolStats as PoolStats
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Autoreset": "shoal.slot",
+    "Batch": "shoal.batch",
+    "Pool": "shoal.pool",
+    "PoolStats": "shoal.stats",
+    "ShoalVectorEnv": "shoal.faces.gymnasium",
+    "make_pool": "shoal.make",
+    "make_vec": "shoal.make",
+}
+_MODULES = ("errors", "testing")
+
+__all__ = [*sorted(_HOMES), *_MODULES, "__version__"]  # noqa: PLE0604 - all of them are strings
+
+logging.getLogger("shoal").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"shoal.{name}")
+    else:
+        raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

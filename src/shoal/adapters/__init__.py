@@ -1,0 +1,43 @@
+"""Foreign envs made to look like Gymnasium's, and the spec read off an env.
+
+A slot speaks Gymnasium's language: ``reset(seed=, options=) -> (obs, info)`` and ``step(action) -> 5-tuple``.
+``adapt`` gives it that for whatever a factory returns.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from shoal.errors import SpecError
+from shoal.spec import EnvSpec, SpaceTree
+
+__all__ = ["adapt", "describe"]
+
+
+def adapt(env: Any) -> Any:
+    """The env itself if it speaks Gymnasium's language, else an adapter around it."""
+    if hasattr(env, "observation_space") and hasattr(env, "action_space"):
+        return env
+    # Only an env whose author imported dm_env can be a dm_env environment.
+    dm_env = sys.modules.get("dm_env")
+    if (dm_env is not None and isinstance(env, dm_env.Environment)) or hasattr(env, "observation_spec"):
+        from shoal.adapters.dm_env import DmEnvAdapter
+
+        return DmEnvAdapter(env)
+    raise SpecError(
+        f"{type(env).__name__} is no env: it has neither observation_space and action_space (Gymnasium) "
+        "nor observation_spec and action_spec (dm_env)"
+    )
+
+
+def describe(env: Any, name: str) -> EnvSpec:
+    """The contract of an adapted env."""
+    return EnvSpec(
+        observation=SpaceTree(env.observation_space, "observation"),
+        action=SpaceTree(env.action_space, "action"),
+        id=name,
+        metadata=dict(getattr(env, "metadata", None) or {}),
+        render_mode=getattr(env, "render_mode", None),
+        registered=getattr(env, "spec", None),
+    )

@@ -1,0 +1,93 @@
+"""dm_env environments as Gymnasium envs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from shoal.errors import SpecError
+
+
+class DmEnvAdapter(gym.Env[Any, Any]):
+    """A ``dm_env.Environment`` with Gymnasium's interface.
+
+    LAST with discount 0 is a termination, LAST with any other discount a truncation (the field's reading of dm_env).
+    ``info["discount"]`` carries the discount of each step. A seed reaches the env if it has a ``seed`` method, a
+    ``reset(seed=)``, or, as in dm_control, a task with a ``random`` generator.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.observation_space = space_of(env.observation_spec())
+        self.action_space = space_of(env.action_spec())
+        self.metadata = {"render_modes": ["rgb_array"]} if hasattr(env, "physics") else {}
+        self.render_mode = "rgb_array" if hasattr(env, "physics") else None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        if seed is not None:
+            self._seed(seed)
+        return self._observation(self.env.reset()), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step; the discount is in the info."""
+        step = self.env.step(action)
+        last = bool(step.last())
+        terminated = last and step.discount == 0.0
+        reward = 0.0 if step.reward is None else float(step.reward)
+        info = {} if step.discount is None else {"discount": float(step.discount)}
+        return self._observation(step), reward, terminated, last and not terminated, info
+
+    def render(self) -> Any:
+        """A frame from dm_control's physics."""
+        return self.env.physics.render()
+
+    def close(self) -> None:
+        """Close the env."""
+        self.env.close()
+
+    def _seed(self, seed: int) -> None:
+        if callable(getattr(self.env, "seed", None)):
+            self.env.seed(seed)
+        elif hasattr(getattr(self.env, "task", None), "_random"):
+            self.env.task._random = np.random.RandomState(seed)
+
+    def _observation(self, step: Any) -> Any:
+        return _cast(self.observation_space, step.observation)
+
+
+def _cast(space: spaces.Space[Any], value: Any) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _cast(child, value[key]) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_cast(child, item) for child, item in zip(space.spaces, value, strict=True))
+    return np.asarray(value)
+
+
+def space_of(spec: Any) -> spaces.Space[Any]:
+    """The Gymnasium space of a dm_env spec, nested or not."""
+    if isinstance(spec, dict):
+        return spaces.Dict({key: space_of(child) for key, child in spec.items()})
+    if isinstance(spec, (list, tuple)):
+        return spaces.Tuple([space_of(child) for child in spec])
+    if hasattr(spec, "num_values"):
+        return spaces.Discrete(int(spec.num_values))
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind not in "fiub":
+        raise SpecError(f"dm_env spec {spec!r} has dtype {dtype}, which no space can describe")
+    low, high = _limits(spec, dtype)
+    box = np.dtype(np.uint8) if dtype.kind == "b" else dtype
+    return spaces.Box(
+        np.broadcast_to(low, spec.shape).astype(box), np.broadcast_to(high, spec.shape).astype(box), dtype=box.type
+    )
+
+
+def _limits(spec: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    if hasattr(spec, "minimum"):
+        return spec.minimum, spec.maximum
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)

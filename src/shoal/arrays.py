@@ -1,0 +1,236 @@
+"""The memory of a pool: every number that N envs exchange with their caller, as a struct of arrays.
+
+    Layout    where each named column lies in one block of memory; plain data, so it can be sent to a worker
+    Arena     the block itself: private, or shared with other processes through a file descriptor without a name
+    Rows      the result columns, indexed by env id: observation leaves, reward, flags, elapsed steps
+    RowWriter puts one env's result into its row, checking it on the way
+
+Shared memory is a memfd (elsewhere: a temporary file, unlinked at once). It has no name, so nothing can be
+left behind or guessed, and its pages are reserved before use, so a full disk or tmpfs is an error at start and
+not a SIGBUS in the middle of a run.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import ResourceError, SpecError
+from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener
+
+_ALIGNMENT = 64  # a cache line: two workers never write to the same one at column borders
+Columns = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass
+class Layout:
+    """Names, shapes and offsets of columns in one block of memory."""
+
+    size_bytes: int = 0
+    columns: dict[str, tuple[int, tuple[int, ...], np.dtype[Any]]] = field(default_factory=dict)
+
+    def add(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
+        """Reserve room for one column."""
+        offset = -(-self.size_bytes // _ALIGNMENT) * _ALIGNMENT
+        dtype = np.dtype(dtype)
+        self.columns[name] = (offset, shape, dtype)
+        self.size_bytes = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+
+    def view(self, buffer: Any) -> Columns:
+        """The columns as arrays over ``buffer``; nothing is copied."""
+        return {name: np.ndarray(shape, dtype, buffer, offset) for name, (offset, shape, dtype) in self.columns.items()}
+
+
+class Arena:
+    """A block of zeroed memory that several processes can map through its file descriptor."""
+
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self.fd = fd
+        self.size_bytes = max(size_bytes, 1)
+        self.buffer = mmap.mmap(fd, self.size_bytes)
+
+    @classmethod
+    def reserve(cls, fd: int, size_bytes: int) -> Arena:
+        """Give the file behind ``fd`` its pages now, so that no later write can fail.
+
+        Raises:
+            ResourceError: If the system has no room for them.
+        """
+        try:
+            os.posix_fallocate(fd, 0, max(size_bytes, 1))
+            return cls(fd, size_bytes)
+        except (OSError, ValueError) as error:
+            code = getattr(error, "errno", None) or errno.ENOMEM
+            raise ResourceError(
+                code,
+                f"no room for {size_bytes / 2**20:.1f} MiB of shared memory ({os.strerror(code)}); "
+                "use fewer envs, smaller observations, or raise the memory limit",
+            ) from error
+
+    @staticmethod
+    def open_file() -> int:
+        """A file descriptor for shared memory, without a name anywhere."""
+        if hasattr(os, "memfd_create"):
+            return os.memfd_create("shoal", os.MFD_CLOEXEC)
+        with tempfile.TemporaryFile(prefix="shoal") as file:
+            return os.dup(file.fileno())
+
+    def address(self, array: np.ndarray[Any, Any]) -> int:
+        """Where an array of this arena lies in this process."""
+        return int(array.ctypes.data)
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """Which columns hold results and actions of ``num_envs`` envs of one spec.
+
+    ``blocks`` is how many generations of results are kept: one when every batch is copied out, more when
+    callers get views that must outlive the next step.
+    """
+
+    spec: EnvSpec
+    num_envs: int
+    blocks: int = 1
+    with_final: bool = False
+
+    def reserve(self, layout: Layout) -> None:
+        """Add all columns to ``layout``."""
+        rows = (self.blocks, self.num_envs)
+        for name, leaf in _array_leaves("obs", self.spec.observation):
+            layout.add(name, (*rows, *leaf.shape), leaf.dtype)
+        for name, dtype in (("reward", np.float64), ("elapsed", np.int32)):
+            layout.add(name, rows, dtype)
+        for name in ("terminated", "truncated", "first"):
+            layout.add(name, rows, np.bool_)
+        if self.with_final:
+            for name, leaf in _array_leaves("final", self.spec.observation):
+                layout.add(name, (self.num_envs, *leaf.shape), leaf.dtype)
+        for name, leaf in _array_leaves("action", self.spec.action):
+            layout.add(name, (self.num_envs, *leaf.shape), leaf.dtype)
+
+    def private(self) -> Columns:
+        """All columns in memory of this process alone."""
+        layout = Layout()
+        self.reserve(layout)
+        return layout.view(bytearray(layout.size_bytes))
+
+
+class Rows:
+    """The result and action columns by meaning. Leaf columns are lists in leaf order; object leaves are None."""
+
+    def __init__(self, layout: RowLayout, columns: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.layout = layout
+        self.spec = layout.spec
+        self.reward = columns["reward"]
+        self.terminated = columns["terminated"]
+        self.truncated = columns["truncated"]
+        self.elapsed = columns["elapsed"]
+        self.first = columns["first"]
+        self.obs = _leaf_columns("obs", self.spec.observation, columns)
+        self.final = _leaf_columns("final", self.spec.observation, columns) if layout.with_final else []
+        self.action = _leaf_columns("action", self.spec.action, columns)
+
+
+def words(array: np.ndarray[Any, Any]) -> memoryview:
+    """A one-dimensional array as a memoryview: reading and writing single items takes a third of the time."""
+    return memoryview(array)  # type: ignore[arg-type]
+
+
+def _array_leaves(prefix: str, tree: SpaceTree) -> list[tuple[str, Leaf]]:
+    return [(f"{prefix}{j}", leaf) for j, leaf in enumerate(tree.leaves) if leaf.is_array]
+
+
+def _leaf_columns(prefix: str, tree: SpaceTree, columns: Mapping[str, Any]) -> list[np.ndarray[Any, Any] | None]:
+    return [columns[f"{prefix}{j}"] if leaf.is_array else None for j, leaf in enumerate(tree.leaves)]
+
+
+class RowWriter:
+    """Writes results of single envs into one block of rows.
+
+    Scalars go through memoryviews, which take a third of the time of a numpy item assignment.
+    """
+
+    __slots__ = ("elapsed", "first", "put_final", "put_obs", "reward", "terminated", "truncated")
+
+    def __init__(self, rows: Rows, block: int, *, checked: bool = True) -> None:
+        self.reward = words(rows.reward[block])
+        self.terminated = words(rows.terminated[block])
+        self.truncated = words(rows.truncated[block])
+        self.elapsed = words(rows.elapsed[block])
+        self.first = words(rows.first[block])
+        tree = rows.spec.observation
+        self.put_obs = tree_writer(tree, [column if column is None else column[block] for column in rows.obs], checked)
+        self.put_final = tree_writer(tree, rows.final, checked) if rows.final else None
+
+
+Put = Callable[[int, Any], "list[Any] | None"]
+
+
+def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], checked: bool) -> Put:
+    """A function ``put(row, value)`` that stores a nested value and returns what no column can hold.
+
+    It returns None, or the values of the object leaves in leaf order.
+    """
+    writers = [_leaf_writer(leaf, column, checked) for leaf, column in zip(tree.leaves, columns, strict=True)]
+    if tree.is_single:
+        write = writers[0]
+        if write is None:
+            return lambda row, value: [value]
+        return write
+    flatten = flattener(tree)
+    if not tree.has_objects:
+
+        def put_arrays(row: int, value: Any) -> None:
+            for write, item in zip(writers, flatten(value), strict=True):
+                write(row, item)  # type: ignore[misc]
+
+        return put_arrays
+
+    def put_mixed(row: int, value: Any) -> list[Any]:
+        objects = []
+        for write, item in zip(writers, flatten(value), strict=True):
+            if write is None:
+                objects.append(item)
+            else:
+                write(row, item)
+        return objects
+
+    return put_mixed
+
+
+def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, checked: bool) -> Callable[[int, Any], None] | None:
+    if column is None:
+        return None
+    if not checked:
+        return column.__setitem__
+    shape, dtype, fit, ndarray = leaf.shape, leaf.dtype, leaf.fit, np.ndarray
+    if not shape:
+        view = words(column)
+        exact = (int, np.int64) if dtype == np.int64 else (dtype.type,)
+
+        def write_scalar(row: int, value: Any) -> None:
+            if value.__class__ in exact:
+                try:
+                    view[row] = value
+                except ValueError as error:
+                    raise SpecError(f"{leaf.path}: {value} does not fit {dtype}") from error
+            else:
+                view[row] = fit(value).item()
+
+        return write_scalar
+
+    def write_array(row: int, value: Any) -> None:
+        # Numpy would broadcast a smaller value and cast any number: the exact case is let through, fit judges the rest.
+        if value.__class__ is ndarray and value.dtype == dtype and value.shape == shape:
+            column[row] = value
+        else:
+            column[row] = fit(value)
+
+    return write_array

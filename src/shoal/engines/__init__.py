@@ -1,0 +1,1 @@
+"""Where envs run. Each engine keeps the small protocol in ``shoal.engines.base``."""

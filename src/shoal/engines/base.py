@@ -1,0 +1,186 @@
+"""The protocol between a pool and an engine.
+
+    pool                                     engine
+     │  rows.action[...] = actions            │
+     │  submit(ids, STEP) ───────────────────▶│  run them somewhere
+     │  ids = collect(at_least, ...) ◀────────│  rows are complete for these ids
+     │  rows.obs[...], extras, faults         │
+
+An env has at most one command in flight. Numbers travel in ``rows``; what no column can hold (infos, strings,
+graphs) waits in ``extras``, and an env that failed is in ``faults`` instead of having a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import pairwise
+from time import monotonic
+from typing import Any, Protocol
+
+from shoal.arrays import RowLayout, Rows
+from shoal.errors import BackendUnavailable
+from shoal.faults import Fault
+from shoal.slot import Autoreset
+from shoal.spec import EnvSpec
+
+
+class Command(IntEnum):
+    """What an env is told to do."""
+
+    RESET = 1
+    STEP = 2
+    CALL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a command needs beyond its row: one per env, only when there is something to say.
+
+    Attributes:
+        seed: For RESET.
+        options: For RESET.
+        action: For STEP, the values of object leaves, in leaf order.
+        call: For CALL, ``(operation, name, args, kwargs)``.
+    """
+
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    action: tuple[Any, ...] = ()
+    call: tuple[str, str, tuple[Any, ...], dict[str, Any]] | None = None
+
+
+@dataclass(slots=True)
+class Extra:
+    """What belongs to a row and fits no column; or, if ``is_answer``, the ``value`` that a CALL returned."""
+
+    info: dict[str, Any] | None = None
+    objects: list[Any] | None = None
+    final_info: dict[str, Any] | None = None
+    final_objects: list[Any] | None = None
+    has_final: bool = False
+    value: Any = None
+    is_answer: bool = False
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds an env may take; None waits for ever."""
+
+    construct: float | None = 60.0
+    reset: float | None = 60.0
+    step: float | None = 60.0
+    close: float = 5.0
+
+    def of(self, command: Command) -> float | None:
+        """How long one env may take for this command; calls are as patient as resets."""
+        return self.step if command is Command.STEP else self.reset
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What every engine is told: the envs and the rules they run under.
+
+    Attributes:
+        factories: One callable per env.
+        name: What to call the env in messages.
+        autoreset: The boundary rule.
+        max_episode_steps: The pool's own time limit.
+        check: How often results are checked.
+        blocks: How many generations of rows are kept, for views that outlive a step.
+        timeouts: Deadlines.
+        one_by_one: Whether results are wanted as each env finishes, or all at once.
+        num_workers: How many threads or processes; None lets the engine choose.
+        threads_per_worker: Lanes in each worker process.
+        start_method: How worker processes start.
+        affinity: CPUs for worker processes, given out in turn; None leaves them to the system.
+        seed: Root of the pool's seeds, if it has one.
+        allow_pickle: Whether a worker may send objects that are not plain data in infos and observations.
+    """
+
+    factories: Sequence[Any] | Mapping[int, Any]
+    name: str
+    autoreset: Autoreset = Autoreset.NEXT_STEP
+    max_episode_steps: int | None = None
+    check: str = "always"
+    blocks: int = 1
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    one_by_one: bool = False
+    num_workers: int | None = None
+    threads_per_worker: int = 1
+    start_method: str | None = None
+    affinity: Sequence[int] | None = None
+    allow_pickle: bool = False
+    seed: int | None = None
+
+    @property
+    def num_envs(self) -> int:
+        """How many envs there are."""
+        return len(self.factories)
+
+
+class Engine(Protocol):
+    """Runs commands for env ids and leaves the results in ``rows``."""
+
+    name: str
+    spec: EnvSpec
+    rows: Rows
+    num_workers: int
+    extras: dict[int, Extra]
+    faults: dict[int, Fault]
+
+    def start(self) -> None:
+        """Build all envs. Raises ``EnvConstructError`` naming every env that failed; nothing is left running then."""
+
+    def submit(
+        self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
+    ) -> None:
+        """Hand over commands for idle envs. Never waits for an env."""
+
+    def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
+        """Ids whose commands are finished, in order of completion; waits for ``at_least`` of them.
+
+        Returns fewer when ``timeout_s`` runs out. A hung or lost env counts as finished, with a fault.
+        """
+
+    def describe(self) -> str:
+        """Engine, workers and start method in a few words, for ``repr``."""
+
+    def close(self) -> None:
+        """End everything, within the close deadline. Never raises, may be called twice."""
+
+
+def row_layout(config: EngineConfig, spec: EnvSpec) -> RowLayout:
+    """The rows that envs of this spec need under this config."""
+    return RowLayout(spec, config.num_envs, config.blocks, with_final=config.autoreset is Autoreset.SAME_STEP)
+
+
+def shares(num_envs: int, parts: int) -> list[range]:
+    """Env ids in contiguous shares, as equal as they can be."""
+    size, larger = divmod(num_envs, parts)
+    starts = [i * size + min(i, larger) for i in range(parts + 1)]
+    return [range(a, b) for a, b in pairwise(starts)]
+
+
+class AwakeTime:
+    """Measures how long this process has waited, not counting time in which it was itself stopped.
+
+    A laptop lid or a SIGSTOP of the whole job must not look like every env hanging at once, so one lap never
+    counts for more than ``longest_lap_s``.
+    """
+
+    def __init__(self, longest_lap_s: float) -> None:
+        self._longest = longest_lap_s
+        self._last = monotonic()
+
+    def lap(self) -> float:
+        """Seconds since the last lap, at most the longest lap."""
+        now = monotonic()
+        passed, self._last = now - self._last, now
+        return min(passed, self._longest)
+
+
+def missing(extra: str, library: str) -> BackendUnavailable:
+    """The error for an optional dependency that is not there."""
+    return BackendUnavailable(f"{library} is needed for this: pip install 'shoal[{extra}]'")

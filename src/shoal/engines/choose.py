@@ -1,0 +1,80 @@
+"""Building an engine by name, and choosing one when the choice is left to shoal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from shoal.engines.base import Command, Engine, EngineConfig, Request
+from shoal.errors import ArgumentError, ShoalError
+from shoal.machine import usable_cores
+
+NAMES = ("auto", "serial", "thread", "process")
+
+# A batch that takes less than this is not worth handing to other processes: what they save in a bare stepping loop
+# they take back from the policy that runs between two steps. See docs/performance.md for the measurements.
+_WORTH_SHARING_S = 1.5e-3
+_WAITS = 0.5  # an env that is on the CPU for less than this share of its step is waiting for something
+
+
+def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
+    """A started engine, and the reason for it if it was chosen here."""
+    reason = ""
+    if name == "auto":
+        name, reason = _choose(config)
+    engine = _class_of(name)(config)
+    engine.start()
+    return engine, reason
+
+
+def _class_of(name: str) -> Callable[[EngineConfig], Engine]:
+    # Imported on demand: a serial pool has no use for multiprocessing.
+    if name == "serial":
+        from shoal.engines.serial import SerialEngine
+
+        return SerialEngine
+    if name == "thread":
+        from shoal.engines.thread import ThreadEngine
+
+        return ThreadEngine
+    if name == "process":
+        from shoal.engines.process import ProcessEngine
+
+        return ProcessEngine
+    raise ArgumentError(f"engine: expected one of {NAMES}, got {name!r}")
+
+
+def _choose(config: EngineConfig) -> tuple[str, str]:
+    if config.num_envs == 1:
+        return "serial", "one env gains nothing from workers"
+    if config.num_workers is not None or config.start_method is not None:
+        return "process", "workers were asked for"
+    try:
+        step_s, cpu_share = _measure(config)
+    except ShoalError as error:
+        # The real start will meet the same trouble and report it properly.
+        return "process", f"the env could not be measured ({error})"
+    told = f"a step takes {step_s * 1e6:.0f} µs"
+    if cpu_share < _WAITS and step_s > 100e-6:
+        return "thread", f"{told}, of which {100 * (1 - cpu_share):.0f} % is waiting, so threads serve it best"
+    batch_s = step_s * config.num_envs
+    if usable_cores() == 1 or batch_s < _WORTH_SHARING_S:
+        return "serial", f"{told}, so a batch of {config.num_envs} is too short to share between processes"
+    return "process", f"{told}, so a batch of {config.num_envs} is worth sharing between {usable_cores()} cores"
+
+
+def _measure(config: EngineConfig) -> tuple[float, float]:
+    """Seconds per step of a throw-away env, and the share of it spent on the CPU; in a process of its own."""
+    process: Any = _class_of("process")
+    engine = process(replace(config, factories=[config.factories[0]], num_workers=1, threads_per_worker=1))
+    engine.start()
+    try:
+        engine.submit([0], Command.CALL, {0: Request(call=("measure", "", (), {}))})
+        engine.collect(1, None)
+        if 0 in engine.faults:
+            raise engine.faults[0].to_error()
+        step_s, cpu_share = engine.extras[0].value
+        return float(step_s), float(cpu_share)
+    finally:
+        engine.close()

@@ -1,0 +1,202 @@
+"""A lane: slots that one thread of execution runs, one after another.
+
+Serial, thread and process engines differ in where a lane runs and how it is woken; what happens to an env is here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from time import perf_counter, thread_time
+from typing import Any
+
+import numpy as np
+
+from shoal.adapters import adapt, describe
+from shoal.arrays import Rows, RowWriter
+from shoal.engines.base import Command, EngineConfig, Extra, Request
+from shoal.errors import EnvConstructError, Where
+from shoal.faults import Fault, fault_from
+from shoal.slot import Row, Slot
+from shoal.spec import EnvSpec
+
+_PHASES = {Command.RESET: "reset", Command.STEP: "step", Command.CALL: "call"}
+_log = logging.getLogger("shoal")
+
+
+class Lane:
+    """The envs ``env_ids`` and the rows they write to."""
+
+    def __init__(self, config: EngineConfig, env_ids: Sequence[int], worker: int | None = None) -> None:
+        self.config = config
+        self.env_ids = tuple(env_ids)
+        self.worker = worker
+        self.slots: dict[int, Slot] = {}
+        self.specs: dict[int, EnvSpec] = {}
+        self._writers: list[RowWriter] = []
+        self._action_of: Callable[[int, tuple[Any, ...]], Any] = _no_action
+
+    def build(self) -> list[Fault]:
+        """Build every env of the lane; what failed is returned, the rest is ready."""
+        return [fault for env_id in self.env_ids if (fault := self.build_one(env_id))]
+
+    def build_one(self, env_id: int) -> Fault | None:
+        """Build one env; None if it went well."""
+        try:
+            env = adapt(self.config.factories[env_id]())
+            self.slots[env_id] = Slot(env, self.config.autoreset, self.config.max_episode_steps, self.config.check)
+            self.specs[env_id] = describe(env, self.config.name)
+            return None
+        except KeyboardInterrupt:
+            if self.worker is None:
+                raise
+            return fault_from(KeyboardInterrupt(), env_id=env_id, phase="construct", worker=self.worker)
+        except BaseException as error:
+            return fault_from(error, env_id=env_id, phase="construct", worker=self.worker)
+
+    def attach(self, rows: Rows) -> None:
+        """Connect the lane to its memory."""
+        checked = self.config.check != "off"
+        self._writers = [RowWriter(rows, block, checked=checked) for block in range(rows.layout.blocks)]
+        self._action_of = action_reader(rows)
+
+    def run(self, env_id: int, command: int, request: Request | None, block: int) -> Extra | Fault | None:
+        """Carry out one command. The row is written when this returns None or an ``Extra``."""
+        slot = self.slots[env_id]
+        try:
+            if command == Command.STEP:
+                row = slot.step(self._action_of(env_id, request.action if request else ()))
+            elif command == Command.RESET:
+                row = slot.reset(request.seed, request.options) if request else slot.reset()
+            else:
+                return Extra(value=_call(slot.env, request), is_answer=True)
+            return self._write(env_id, slot, row, self._writers[block])
+        # Whatever an env raises, SystemExit included, is the env's fault and must not end the thread it runs in.
+        except BaseException as error:
+            return fault_from(
+                error,
+                env_id=env_id,
+                phase=_PHASES[Command(command)],
+                worker=self.worker,
+                episode_step=slot.elapsed,
+                seed=slot.seed,
+            )
+
+    def _write(self, env_id: int, slot: Slot, row: Row, writer: RowWriter) -> Extra | None:
+        obs, reward, terminated, truncated, info = row
+        objects = writer.put_obs(env_id, obs)
+        writer.reward[env_id] = reward
+        writer.terminated[env_id] = terminated
+        writer.truncated[env_id] = truncated
+        writer.elapsed[env_id] = slot.elapsed
+        writer.first[env_id] = slot.first
+        if slot.final is not None and writer.put_final is not None:
+            last_obs, last_info = slot.final
+            return Extra(info or None, objects, last_info or None, writer.put_final(env_id, last_obs), has_final=True)
+        if info or objects is not None:
+            return Extra(info or None, objects)
+        return None
+
+    def close(self) -> None:
+        """Close every env. An env that fails to close is logged and does not keep the others from closing."""
+        for env_id, slot in self.slots.items():
+            try:
+                slot.env.close()
+            except BaseException:
+                _log.warning("close failed in env %d", env_id, exc_info=True)
+        self.slots.clear()
+
+
+def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
+    """A function that gives env ``i`` its action, as a value of the env's own that nobody else will change."""
+    tree = rows.spec.action
+    columns = rows.action
+    if tree.is_single:
+        column = columns[0]
+        if column is None:
+            return lambda env_id, objects: objects[0]
+        if not tree.leaves[0].shape:
+            return lambda env_id, objects: column[env_id]
+        return lambda env_id, objects: column[env_id].copy()
+
+    def read_tree(env_id: int, objects: tuple[Any, ...]) -> Any:
+        rest = iter(objects)
+        return tree.unflatten([next(rest) if c is None else np.array(c[env_id])[()] for c in columns])
+
+    return read_tree
+
+
+def _no_action(env_id: int, objects: tuple[Any, ...]) -> Any:
+    raise RuntimeError("the lane has no memory yet")
+
+
+def _call(env: Any, request: Request | None) -> Any:
+    assert request is not None and request.call is not None
+    operation, name, args, kwargs = request.call
+    if operation == "measure":
+        return measure(env)
+    if operation == "set":
+        setter = getattr(env, "set_wrapper_attr", None)
+        return setter(name, *args) if setter else setattr(env, name, *args)
+    getter = getattr(env, "get_wrapper_attr", None)
+    attribute = getter(name) if getter else getattr(env, name)
+    return attribute(*args, **kwargs) if operation == "call" and callable(attribute) else attribute
+
+
+def measure(env: Any, budget_s: float = 0.02) -> tuple[float, float]:
+    """Wall seconds per step with random actions, and the share of them that this thread was on the CPU."""
+    env.reset()
+    steps, wall, cpu = 0, perf_counter(), thread_time()
+    # The median would be steadier, but reading two clocks per step would cost as much as a cheap env's step.
+    while perf_counter() - wall < budget_s or steps < 3:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        steps += 1
+        if terminated or truncated:
+            env.reset()
+    spent = perf_counter() - wall
+    return spent / steps, (thread_time() - cpu) / spent
+
+
+def common_spec(specs: dict[int, EnvSpec], worker_of: Callable[[int], int | None]) -> EnvSpec:
+    """The spec that all envs share.
+
+    Raises:
+        EnvConstructError: If one differs, saying which and how.
+    """
+    reference = specs[min(specs)]
+    for env_id in sorted(specs):
+        difference = reference.difference(specs[env_id])
+        if difference:
+            raise EnvConstructError(
+                f"all envs of a pool must have the same spaces, but env {env_id} differs from env {min(specs)}: "
+                f"{difference}",
+                Where((env_id,), "construct", worker_of(env_id)),
+            )
+    return reference
+
+
+def construction_error(faults: Sequence[Fault]) -> EnvConstructError:
+    """One error for everything that failed while the envs were built; the first fault is its cause."""
+    first = faults[0]
+    ids = tuple(sorted(i for fault in faults for i in fault.where.env_ids))
+    kind = first.error_class if first.error_class and issubclass(first.error_class, EnvConstructError) else None
+    error = (kind or EnvConstructError)(
+        f"{len(ids)} env(s) could not be built: "
+        + "; ".join(f"{fault.where}: {fault.summary}" for fault in faults[:8])
+        + (f"; and {len(faults) - 8} more" if len(faults) > 8 else ""),
+        Where(ids, "construct", first.where.worker, first.where.pid),
+        first.traceback,
+    )
+    error.__cause__ = first.to_error() if first.cause is None else first.cause
+    return error
+
+
+@contextlib.contextmanager
+def closing_on_error(close: Callable[[], None]) -> Any:
+    """Run ``close`` if the block fails: a start that fails leaves nothing behind."""
+    try:
+        yield
+    except BaseException:
+        close()
+        raise

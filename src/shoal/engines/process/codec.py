@@ -1,0 +1,248 @@
+"""Plain data as bytes: the form in which infos and object observations cross from a worker.
+
+Decoding builds None, booleans, numbers, strings, bytes, lists, tuples, dicts, sets and numpy arrays, and nothing
+else: no class is looked up and no code runs, whatever the bytes are. Anything else is refused when it is encoded,
+with the path to it, unless the pool was made with ``allow_pickle=True``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import GraphInstance
+
+from shoal.engines.base import Extra
+from shoal.engines.process import shipping
+from shoal.errors import ShoalError, SpecError
+
+_LENGTH = struct.Struct("<I")
+_FLOAT = struct.Struct("<d")
+_INT = struct.Struct("<q")
+_MAX_DEPTH = 64
+
+
+class CodecError(ShoalError, ValueError):
+    """Bytes that are no encoded data: truncated, of an unknown kind, or nested too deeply."""
+
+
+def encode(value: Any, path: str = "info", *, allow_pickle: bool = False) -> bytes:
+    """``value`` as bytes.
+
+    Raises:
+        SpecError: If part of it is not plain data; the message has the path to it.
+    """
+    out = bytearray()
+    _encode(out, value, path, allow_pickle, 0)
+    return bytes(out)
+
+
+def encode_extra(env_id: int, extra: Extra, *, allow_pickle: bool = False) -> bytes:
+    """What goes with one row, as bytes that ``join`` takes."""
+    parts = (
+        (env_id, "env id"),
+        (extra.info, "info"),
+        (extra.objects, "observation"),
+        (extra.final_info, "final_info"),
+        (extra.final_objects, "final_obs"),
+        (extra.has_final, "has_final"),
+    )
+    return _join(b"u", [encode(value, path, allow_pickle=allow_pickle) for value, path in parts])
+
+
+def decode_extras(data: bytes, *, allow_pickle: bool = False) -> list[tuple[int, Extra]]:
+    """The rows' extras behind joined ``encode_extra``."""
+    try:
+        return [(env_id, Extra(*parts)) for env_id, *parts in decode(data, allow_pickle=allow_pickle)]
+    except (TypeError, ValueError) as error:
+        raise error if isinstance(error, CodecError) else CodecError(f"no extras: {error}") from error
+
+
+def join(encoded: list[bytes]) -> bytes:
+    """The encoding of a list, from the encodings of its items."""
+    return _join(b"l", encoded)
+
+
+def _join(tag: bytes, encoded: list[bytes]) -> bytes:
+    return b"".join((tag, _LENGTH.pack(len(encoded)), *encoded))
+
+
+def decode(data: bytes | memoryview, *, allow_pickle: bool = False) -> Any:
+    """The value behind ``data``.
+
+    Raises:
+        CodecError: If the bytes are not something that ``encode`` made.
+    """
+    reader = _Reader(memoryview(data), allow_pickle)
+    value = reader.value(0)
+    if reader.position != len(reader.data):
+        raise CodecError(f"{len(reader.data) - reader.position} bytes too many")
+    return value
+
+
+def _encode(out: bytearray, value: Any, path: str, allow_pickle: bool, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise SpecError(f"{path}: nested more than {_MAX_DEPTH} levels deep")
+    kind = value.__class__
+    scalar = _SCALARS.get(kind)
+    if scalar is not None:
+        scalar(out, value)
+    elif kind in _SEQUENCES:
+        out += _SEQUENCES[kind] + _LENGTH.pack(len(value))
+        for i, item in enumerate(value):
+            _encode(out, item, f"{path}[{i}]", allow_pickle, depth + 1)
+    elif kind in _MAPPINGS:
+        out += b"d" + _LENGTH.pack(len(value))
+        for key, item in value.items():
+            _encode(out, key, path, allow_pickle, depth + 1)
+            _encode(out, item, f"{path}[{key!r}]", allow_pickle, depth + 1)
+    elif isinstance(value, np.ndarray):
+        _encode_array(out, value, path, allow_pickle, depth)
+    elif isinstance(value, np.generic):
+        out += b"g"
+        _encode_array(out, np.asarray(value), path, allow_pickle, depth)
+    elif kind is GraphInstance:
+        out += b"G"
+        _encode(out, tuple(value), path, allow_pickle, depth + 1)
+    elif allow_pickle:
+        _block(out, b"P", shipping.pickle_value(value, path))
+    else:
+        raise SpecError(
+            f"{path}: {kind.__module__}.{kind.__qualname__} is not plain data, so it cannot leave the worker; "
+            "leave it out, turn it into numbers, strings or arrays, or make the pool with allow_pickle=True"
+        )
+
+
+def _block(out: bytearray, tag: bytes, data: bytes | memoryview) -> None:
+    out += tag + _LENGTH.pack(len(data))
+    out += data
+
+
+def _encode_int(out: bytearray, value: int) -> None:
+    if -(2**63) <= value < 2**63:
+        out += b"i" + _INT.pack(value)
+    else:
+        _block(out, b"I", value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
+
+
+def _encode_array(out: bytearray, array: np.ndarray[Any, Any], path: str, allow_pickle: bool, depth: int) -> None:
+    if array.dtype == object:
+        out += b"o"
+        _encode(out, array.shape, path, allow_pickle, depth + 1)
+        _encode(out, array.ravel().tolist(), path, allow_pickle, depth + 1)
+        return
+    if array.dtype.kind not in "?biufcSUmM":
+        raise SpecError(f"{path}: an array of dtype {array.dtype} cannot leave the worker")
+    _block(out, b"a", array.dtype.str.encode())
+    _encode(out, array.shape, path, allow_pickle, depth + 1)
+    _block(out, b"b", np.ascontiguousarray(array).tobytes())
+
+
+_SCALARS: dict[type, Callable[[bytearray, Any], None]] = {
+    type(None): lambda out, value: out.extend(b"n"),
+    bool: lambda out, value: out.extend(b"t" if value else b"f"),
+    int: _encode_int,
+    float: lambda out, value: out.extend(b"F" + _FLOAT.pack(value)),
+    complex: lambda out, value: out.extend(b"c" + _FLOAT.pack(value.real) + _FLOAT.pack(value.imag)),
+    str: lambda out, value: _block(out, b"s", value.encode("utf-8", "surrogatepass")),
+    bytes: lambda out, value: _block(out, b"b", value),
+}
+_SEQUENCES: dict[type, bytes] = {list: b"l", tuple: b"u", set: b"S", frozenset: b"z"}
+_MAPPINGS = frozenset({dict, OrderedDict, defaultdict})
+
+
+class _Reader:
+    """Walks over encoded bytes, trusting no length."""
+
+    def __init__(self, data: memoryview, allow_pickle: bool) -> None:
+        self.data = data
+        self.position = 0
+        self.allow_pickle = allow_pickle
+
+    def take(self, size: int) -> memoryview:
+        end = self.position + size
+        if end > len(self.data):
+            raise CodecError("truncated data")
+        part, self.position = self.data[self.position : end], end
+        return part
+
+    def length(self) -> int:
+        return int(_LENGTH.unpack(self.take(4))[0])
+
+    def block(self) -> bytes:
+        return bytes(self.take(self.length()))
+
+    def items(self, depth: int) -> list[Any]:
+        count = self.length()
+        if count > len(self.data) - self.position:  # every item takes at least one byte
+            raise CodecError("truncated data")
+        return [self.value(depth + 1) for _ in range(count)]
+
+    def value(self, depth: int) -> Any:
+        if depth > _MAX_DEPTH + 1:
+            raise CodecError("nested too deeply")
+        tag = bytes(self.take(1))
+        decoder = _DECODERS.get(tag)
+        if decoder is None:
+            raise CodecError(f"unknown kind of data {tag!r}")
+        try:
+            return decoder(self, depth)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise error if isinstance(error, CodecError) else CodecError(f"bad {tag!r}: {error}") from error
+
+    def array(self, depth: int) -> np.ndarray[Any, Any]:
+        dtype = np.dtype(self.block().decode("ascii"))
+        if dtype.hasobject:
+            raise CodecError("an array of objects is no plain data")
+        shape = self.value(depth + 1)
+        if bytes(self.take(1)) != b"b":
+            raise CodecError("an array without its bytes")
+        return np.frombuffer(bytearray(self.block()), dtype).reshape(shape)
+
+    def mapping(self, depth: int) -> dict[Any, Any]:
+        count = self.length()
+        if count > len(self.data) - self.position:
+            raise CodecError("truncated data")
+        return {self.value(depth + 1): self.value(depth + 1) for _ in range(count)}
+
+    def scalar(self, depth: int) -> Any:
+        if bytes(self.take(1)) != b"a":
+            raise CodecError("a numpy scalar without its array")
+        return self.array(depth)[()]
+
+    def object_array(self, depth: int) -> np.ndarray[Any, Any]:
+        shape, items = self.value(depth + 1), self.value(depth + 1)
+        array = np.empty(len(items), object)
+        array[:] = items
+        return array.reshape(shape)
+
+    def pickled(self, depth: int) -> Any:
+        if not self.allow_pickle:
+            raise CodecError("a pickle, though this pool takes plain data only")
+        return shipping.unpickle_value(self.block())
+
+
+_DECODERS: dict[bytes, Callable[[_Reader, int], Any]] = {
+    b"n": lambda r, depth: None,
+    b"t": lambda r, depth: True,
+    b"f": lambda r, depth: False,
+    b"i": lambda r, depth: _INT.unpack(r.take(8))[0],
+    b"I": lambda r, depth: int.from_bytes(r.block(), "little", signed=True),
+    b"F": lambda r, depth: _FLOAT.unpack(r.take(8))[0],
+    b"c": lambda r, depth: complex(_FLOAT.unpack(r.take(8))[0], _FLOAT.unpack(r.take(8))[0]),
+    b"s": lambda r, depth: r.block().decode("utf-8", "surrogatepass"),
+    b"b": lambda r, depth: r.block(),
+    b"l": lambda r, depth: r.items(depth),
+    b"u": lambda r, depth: tuple(r.items(depth)),
+    b"S": lambda r, depth: set(r.items(depth)),
+    b"z": lambda r, depth: frozenset(r.items(depth)),
+    b"d": _Reader.mapping,
+    b"a": _Reader.array,
+    b"g": _Reader.scalar,
+    b"o": _Reader.object_array,
+    b"G": lambda r, depth: GraphInstance(*r.value(depth + 1)),
+    b"P": _Reader.pickled,
+}

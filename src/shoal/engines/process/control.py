@@ -1,0 +1,70 @@
+"""The shared words through which a pool and its workers talk on every step.
+
+    pool writes     issued, command, flagged, block       worker writes   finished, progress, order, running, notes
+
+Each env has a sequence number: a command raises ``issued``, its completion copies it to ``finished``, so pending
+means unequal, and a result can only be taken for the command it answers. The upper half of the number is the
+env's incarnation. A lane lists what it finished in ``order``, a ring with a place for each of its envs, and
+publishes it by raising ``progress``. Every word has one writer, so no lock is needed and no death can leave one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.arrays import Arena, Columns, Layout, RowLayout, words
+from shoal.engines.process.wake import SEMAPHORE_BYTES, Semaphore
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a worker needs to find its way in the shared memory."""
+
+    rows: RowLayout
+    layout: Layout
+    lanes: tuple[range, ...]
+
+    @classmethod
+    def of(cls, rows: RowLayout, lanes: tuple[range, ...], num_workers: int) -> Plan:
+        """Lay out rows and control words for these lanes."""
+        layout = Layout()
+        rows.reserve(layout)
+        for name, dtype in (("issued", np.int64), ("finished", np.int64), ("order", np.int32)):
+            layout.add(name, (rows.num_envs,), dtype)
+        for name in ("command", "flagged", "block"):
+            layout.add(name, (rows.num_envs,), np.uint8)
+        layout.add("progress", (len(lanes),), np.int64)
+        layout.add("running", (len(lanes),), np.int32)
+        layout.add("notes", (num_workers,), np.int64)
+        layout.add("stop", (1,), np.uint8)
+        layout.add("go", (len(lanes), SEMAPHORE_BYTES), np.uint8)
+        layout.add("done", (SEMAPHORE_BYTES,), np.uint8)
+        return cls(rows, layout, lanes)
+
+
+class Control:
+    """The control words over an arena: arrays for whole batches, memoryviews for single words."""
+
+    def __init__(self, plan: Plan, arena: Arena, *, create: bool = False) -> None:
+        self.plan = plan
+        # The views below keep the mapping alive; keeping the arena makes that plain.
+        self.arena = arena
+        self.columns: Columns = plan.layout.view(arena.buffer)
+        self.issued_N = self.columns["issued"]
+        self.finished_N = self.columns["finished"]
+        self.command_N = self.columns["command"]
+        self.block_N = self.columns["block"]
+        self.issued = words(self.issued_N)
+        self.finished = words(self.finished_N)
+        self.command = words(self.command_N)
+        self.block = words(self.block_N)
+        self.flagged = words(self.columns["flagged"])
+        self.order = words(self.columns["order"])
+        self.progress = words(self.columns["progress"])
+        self.running = words(self.columns["running"])
+        self.notes = words(self.columns["notes"])
+        self.stop = words(self.columns["stop"])
+        self.go = [Semaphore(arena.address(word), create=create) for word in self.columns["go"]]
+        self.done = Semaphore(arena.address(self.columns["done"]), create=create)

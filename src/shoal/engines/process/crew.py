@@ -1,0 +1,167 @@
+"""The workers of one process engine: start them together, learn what they built, end them for certain."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+from shoal.arrays import Arena
+from shoal.engines.base import AwakeTime, EngineConfig
+from shoal.engines.lane import common_spec, construction_error
+from shoal.engines.process import shipping
+from shoal.engines.process.control import Control, Plan
+from shoal.engines.process.launch import WorkerProcess, start_method
+from shoal.engines.process.wire import Frame, Kind, WireError
+from shoal.engines.process.worker import Boot, SharedFd
+from shoal.errors import Where
+from shoal.faults import Fault
+from shoal.seeding import entropy
+from shoal.spec import EnvSpec
+
+_SLICE_S = 0.05
+
+
+class Crew:
+    """All workers of a pool. It outlives the engine object just long enough to close them.
+
+    Attributes:
+        workers: The worker processes, in order.
+        lost: Workers that are gone, with the fault that says why.
+        memory_fd: The file behind the shared memory.
+    """
+
+    def __init__(self, config: EngineConfig, lanes: tuple[range, ...], worker_of_lane: list[int]) -> None:
+        self.config = config
+        self.method = start_method(config.start_method)
+        self.workers: list[WorkerProcess] = []
+        self.lost: dict[int, Fault] = {}
+        self.memory_fd = Arena.open_file()
+        self._control: Control | None = None
+        self._specs: dict[int, EnvSpec] = {}
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._owner_pid = os.getpid()
+        self._shares: list[list[tuple[int, range]]] = [[] for _ in range(max(worker_of_lane) + 1)]
+        for lane, worker in enumerate(worker_of_lane):
+            self._shares[worker].append((lane, lanes[lane]))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every worker is there."""
+        return not self.lost
+
+    def start(self) -> None:
+        """Start all workers and wait until each has built its envs.
+
+        Raises:
+            EnvConstructError: Naming every env that could not be built.
+        """
+        config = replace(self.config, factories=())
+        # A worker's generators follow the pool's seed, so that envs which use them repeat with it.
+        root = self.config.seed if self.config.seed is not None else entropy()
+        nothing = SharedFd(-1)
+        for index, lanes in enumerate(self._shares):
+            factories = [self.config.factories[i] for _, ids in lanes for i in ids]
+            boot = Boot(
+                worker=index,
+                config=config,
+                factories=shipping.pack_factories(factories),
+                lanes=tuple(lanes),
+                memory=SharedFd(self.memory_fd),
+                channel=nothing,
+                lifeline=nothing,
+                stacks=nothing,
+                entropy=root,
+            )
+            self.workers.append(WorkerProcess(boot, self.method, self.workers))
+        faults = [fault for worker in self.workers for fault in self._await_ready(worker)]
+        if faults:
+            raise construction_error(faults)
+
+    def _await_ready(self, worker: WorkerProcess) -> list[Fault]:
+        """What failed to build in one worker; its specs are kept."""
+        limit, waited = self.config.timeouts.construct, 0.0
+        clock = AwakeTime(2 * _SLICE_S)
+        built: set[int] = set()
+        while True:
+            try:
+                frame = worker.channel.receive(_SLICE_S)
+                if frame is None:
+                    waited += clock.lap()
+                    self.check(worker)
+            except WireError:
+                return [
+                    self._lost_in_construction(worker, built, f"the worker process is gone: {worker.how_it_ended()}")
+                ]
+            if frame is None and limit is not None and waited > limit:
+                stacks = worker.stacks()
+                return [self._lost_in_construction(worker, built, f"no answer after {waited:.1f} s", stacks)]
+            if frame is not None and frame.kind is Kind.BUILT:
+                built.add(frame.env_id)
+                waited = 0.0
+            elif frame is not None:
+                return self._take_ready(frame)
+
+    def _take_ready(self, frame: Frame) -> list[Fault]:
+        kinds, index, faults = shipping.unpickle_value(frame.payload)
+        self._specs.update({env_id: kinds[place] for env_id, place in index.items()})
+        return [self.unpack_fault(fault) for fault in faults]
+
+    @staticmethod
+    def _lost_in_construction(worker: WorkerProcess, built: set[int], why: str, stacks: str = "") -> Fault:
+        left = [i for i in worker.env_ids if i not in built]
+        # Envs are built in order, so the first one missing is the one that did it.
+        return Fault(Where(tuple(left[:1]) or worker.env_ids, "construct", worker.index, worker.pid), why, stacks)
+
+    @staticmethod
+    def unpack_fault(portable: tuple[Fault, bytes]) -> Fault:
+        """A fault with its exception, if that came along."""
+        fault, cause = portable
+        return replace(fault, cause=shipping.unpickle_value(cause) if cause else None)
+
+    def specs(self) -> EnvSpec:
+        """The spec that all envs share."""
+        worker_of = {i: worker.index for worker in self.workers for i in worker.env_ids}
+        return common_spec(self._specs, worker_of.get)
+
+    def attach(self, control: Control, plan: Plan) -> None:
+        """Tell every worker where things are in the shared memory."""
+        self._control = control
+        payload = shipping.pickle_value(plan, "the plan")
+        for worker in self.workers:
+            worker.channel.send(Kind.ATTACH, -1, payload, lambda w=worker: self.check(w))  # type: ignore[misc]
+
+    def check(self, worker: WorkerProcess) -> None:
+        """Raise ``WireError`` if the worker is gone."""
+        if not worker.is_alive():
+            raise WireError(0, f"worker {worker.index} is gone: {worker.how_it_ended()}")
+
+    def close(self) -> None:
+        """Ask every worker to stop, wait for at most the close deadline, kill what is left, and leave nothing."""
+        with self._closing:
+            # A process forked from ours has a copy of this object, and no say over our workers.
+            if self._is_closed or os.getpid() != self._owner_pid:
+                return
+            self._is_closed = True
+            self._ask_to_stop()
+            end = monotonic() + self.config.timeouts.close
+            for worker in self.workers:
+                if not worker.join(max(0.0, end - monotonic())):
+                    worker.kill()
+                    worker.join(5.0)
+                worker.release()
+            os.close(self.memory_fd)
+
+    def _ask_to_stop(self) -> None:
+        control: Any = self._control
+        if control is None:
+            # Workers that were never attached wait for a frame: closing the channel ends them.
+            for worker in self.workers:
+                worker.kill()
+            return
+        control.stop[0] = 1
+        for semaphore in control.go:
+            semaphore.post()

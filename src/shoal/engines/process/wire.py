@@ -1,0 +1,129 @@
+"""Frames between a pool and one worker, over a socket pair that only the two of them hold.
+
+    magic "SHOA" · kind · env id · length · payload
+
+Neither side ever blocks on a full socket: while it cannot send, it reads, so two large messages that cross each
+other cannot lock up. A frame that is not one of ours is refused before its payload is looked at.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from time import monotonic
+from typing import NamedTuple
+
+from shoal.errors import ShoalError
+
+_HEADER = struct.Struct("<4sBiQ")
+_MAGIC = b"SHOA"
+_MAX_PAYLOAD_BYTES = 2**34
+_READ_BYTES = 1 << 20
+_SLICE_S = 0.1
+
+
+class Kind(IntEnum):
+    """What a frame carries."""
+
+    BUILT = 1  # worker: one env is built
+    READY = 2  # worker: all envs are built or have failed; their specs
+    ATTACH = 3  # pool: the memory layout
+    REQUESTS = 4  # pool: what commands need beyond their rows
+    EXTRAS = 5  # worker: what rows hold beyond their columns
+    VALUE = 6  # worker: the answer to a call
+    FAULT = 7  # worker: an env failed
+
+
+class Frame(NamedTuple):
+    """One message."""
+
+    kind: Kind
+    env_id: int
+    payload: bytes
+
+
+class WireError(ShoalError, OSError):
+    """The other side is gone, or sent something that is no frame."""
+
+
+class Channel:
+    """One end of the socket pair."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end
+        end.setblocking(False)
+        self._incoming = bytearray()
+        self._frames: deque[Frame] = deque()
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
+
+    def send(self, kind: Kind, env_id: int, payload: bytes, check: Callable[[], None]) -> None:
+        """Send one frame; ``check`` is called while waiting and may raise to give up.
+
+        Raises:
+            WireError: If the other side is gone.
+        """
+        data = memoryview(_HEADER.pack(_MAGIC, kind, env_id, len(payload)) + payload)
+        while data:
+            try:
+                data = data[self.socket.send(data, socket.MSG_NOSIGNAL) :]
+            except BlockingIOError:
+                self._wait_writable(check)
+            except OSError as error:
+                raise WireError(error.errno, "the other side of the channel is gone") from error
+
+    def _wait_writable(self, check: Callable[[], None]) -> None:
+        both = select.poll()
+        both.register(self.socket, select.POLLIN | select.POLLOUT)
+        for _, events in both.poll(_SLICE_S * 1000):
+            if events & select.POLLIN:
+                self._read()
+        check()
+
+    def receive(self, timeout_s: float | None) -> Frame | None:
+        """The next frame, or None if none came in time.
+
+        Raises:
+            WireError: If the other side is gone, or what it sent is no frame.
+        """
+        end = None if timeout_s is None else monotonic() + timeout_s
+        while not self._frames:
+            left = None if end is None else max(0.0, end - monotonic())
+            if not self._poll.poll(None if left is None else left * 1000):
+                return None
+            self._read()
+        return self._frames.popleft()
+
+    def _read(self) -> None:
+        try:
+            data = self.socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise WireError(error.errno, "the other side of the channel is gone") from error
+        if not data:
+            raise WireError(0, "the other side of the channel is gone")
+        self._incoming += data
+        self._split()
+
+    def _split(self) -> None:
+        incoming, size = self._incoming, _HEADER.size
+        start = 0
+        while len(incoming) - start >= size:
+            magic, kind, env_id, length = _HEADER.unpack_from(incoming, start)
+            if magic != _MAGIC or length > _MAX_PAYLOAD_BYTES or kind not in Kind._value2member_map_:
+                raise WireError(0, f"not a shoal frame: {bytes(incoming[start : start + size])!r}")
+            if len(incoming) - start - size < length:
+                break
+            body = start + size
+            self._frames.append(Frame(Kind(kind), env_id, bytes(incoming[body : body + length])))
+            start = body + length
+        del incoming[:start]
+
+    def close(self) -> None:
+        """Close this end."""
+        self.socket.close()

@@ -1,0 +1,315 @@
+"""What runs in a worker process: build envs, then serve their lanes until told to stop.
+
+    start ─▶ build envs ─▶ READY ─▶ ATTACH ─▶ each lane: wait for go · run what is pending · publish · post done
+
+The worker cannot outlive the pool: it holds one end of a pipe, and the kernel kills it when the other end closes,
+even if an env hangs in C code with the GIL held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import Arena, Rows
+from shoal.engines.base import EngineConfig, Extra, Request
+from shoal.engines.lane import Lane
+from shoal.engines.process import codec, shipping
+from shoal.engines.process.control import Control, Plan
+from shoal.engines.process.wake import Waiter
+from shoal.engines.process.wire import Channel, Kind
+from shoal.errors import ShippingError, ShoalError
+from shoal.faults import Fault, fault_from
+
+Note = tuple[Kind, int, bytes]
+
+_IDLE_SLICE_S = 30.0
+_F_SETSIG = 10
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+class SharedFd:
+    """A file descriptor that survives the way into a worker, whatever the start method."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received_fd, (reduction.DupFd(self.fd),)
+
+
+def _received_fd(duplicate: Any) -> SharedFd:
+    return SharedFd(duplicate.detach())
+
+
+@dataclass(frozen=True)
+class Boot:
+    """What a worker is started with."""
+
+    worker: int
+    config: EngineConfig
+    factories: bytes
+    lanes: tuple[tuple[int, range], ...]
+    memory: SharedFd
+    channel: SharedFd
+    lifeline: SharedFd
+    stacks: SharedFd
+    entropy: int
+    inherited_fds: tuple[int, ...] = ()
+
+    @property
+    def env_ids(self) -> list[int]:
+        """The envs this worker hosts."""
+        return [i for _, ids in self.lanes for i in ids]
+
+
+@contextlib.contextmanager
+def single_threaded_libraries() -> Iterator[None]:
+    """Tell numeric libraries that load meanwhile to use one thread: the envs are the parallelism.
+
+    A value that the user has set is left alone.
+    """
+    chosen = [name for name in _THREAD_VARIABLES if name not in os.environ]
+    os.environ.update(dict.fromkeys(chosen, "1"))
+    try:
+        yield
+    finally:
+        for name in chosen:
+            os.environ.pop(name, None)
+
+
+def main(boot: Boot) -> None:
+    """Entry point of the worker process."""
+    for fd in boot.inherited_fds:
+        os.close(fd)
+    _settle(boot)
+    with single_threaded_libraries():
+        Worker(boot).serve()
+
+
+def _settle(boot: Boot) -> None:
+    """Make this process a good worker: no Ctrl-C of its own, tied to the pool's life, ready to show its stacks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lifeline = boot.lifeline.fd
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    try:
+        if os.read(lifeline, 1) == b"":
+            os._exit(1)  # the pool died before the kernel was asked to watch it
+    except BlockingIOError:
+        pass
+    faulthandler.register(signal.SIGUSR1, file=boot.stacks.fd, all_threads=True)
+    if boot.config.affinity is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {boot.config.affinity[boot.worker % len(boot.config.affinity)]})
+    # Forked workers share the parent's generators: without this, every env that uses them would draw the same.
+    state = np.random.SeedSequence(boot.entropy, spawn_key=(boot.worker,)).generate_state(2)
+    random.seed(int(state[0]))
+    np.random.seed(int(state[1]))  # noqa: NPY002 - envs that use the legacy generator are the point
+
+
+def _limit_loaded_libraries() -> None:
+    """One thread for libraries that were loaded before the limit could be set in the environment."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    with contextlib.suppress(ImportError):
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits(1)
+
+
+class Worker:
+    """The envs of one process, in one or more lanes."""
+
+    def __init__(self, boot: Boot) -> None:
+        self.boot = boot
+        self.channel = Channel(socket.socket(fileno=boot.channel.fd))
+        self.lanes: list[Lane] = []
+        self.requests: dict[int, Request] = {}
+        # Lanes of one worker share the channel; a lock inside one process dies with it.
+        self._sending = threading.Lock()
+        self._receiving = threading.Lock()
+
+    def serve(self) -> None:
+        """Build, attach, run until stopped, close."""
+        self._report_ready(self._build())
+        frame = self.channel.receive(None)
+        if frame is None or frame.kind is not Kind.ATTACH:
+            return
+        plan: Plan = shipping.unpickle_value(frame.payload)
+        self.control = Control(plan, Arena(self.boot.memory.fd, plan.layout.size_bytes))
+        rows = Rows(plan.rows, self.control.columns)
+        servers = [LaneServer(self, lane, index) for lane, (index, _) in zip(self.lanes, self.boot.lanes, strict=True)]
+        for lane in self.lanes:
+            lane.attach(rows)
+        threads = [threading.Thread(target=server.serve, daemon=True) for server in servers[1:]]
+        for thread in threads:
+            thread.start()
+        servers[0].serve()
+        for thread in threads:
+            thread.join()
+
+    def _build(self) -> list[Fault]:
+        boot = self.boot
+        try:
+            factories = dict(zip(boot.env_ids, shipping.unpack_factories(boot.factories), strict=True))
+        except BaseException as error:
+            return [fault_from(error, env_id=i, phase="construct", worker=boot.worker) for i in boot.env_ids]
+        # The lane looks its factories up by env id, so a dict serves as well as the whole pool's list.
+        config = replace(boot.config, factories=factories)
+        self.lanes = [Lane(config, ids, boot.worker) for _, ids in boot.lanes]
+        faults: list[Fault] = []
+        for lane in self.lanes:
+            for env_id in lane.env_ids:
+                fault = lane.build_one(env_id)
+                faults += [fault] if fault else []
+                self.channel.send(Kind.BUILT, env_id, b"", _patient)
+        _limit_loaded_libraries()
+        return faults
+
+    def _report_ready(self, faults: list[Fault]) -> None:
+        specs = {env_id: spec for lane in self.lanes for env_id, spec in lane.specs.items()}
+        # Envs of one worker nearly always agree; their spec then travels once.
+        kinds = [specs[i] for i in sorted(specs)][:1]
+        index = {}
+        for env_id, spec in specs.items():
+            place = next((k for k, kind in enumerate(kinds) if kind.difference(spec) is None), len(kinds))
+            kinds += [spec] if place == len(kinds) else []
+            index[env_id] = place
+        try:
+            payload = shipping.pickle_value((kinds, index, [portable(f) for f in faults]), "spec")
+        except ShippingError:
+            kinds = [replace(kind, registered=None) for kind in kinds]
+            payload = shipping.pickle_value((kinds, index, [portable(f) for f in faults]), "spec")
+        self.channel.send(Kind.READY, -1, payload, _patient)
+
+    def request_for(self, env_id: int) -> Request:
+        """What the pool sent along with the command of this env."""
+        with self._receiving:
+            while env_id not in self.requests:
+                frame = self.channel.receive(None)
+                if frame is not None and frame.kind is Kind.REQUESTS:
+                    self.requests.update(shipping.unpickle_value(frame.payload))
+            return self.requests.pop(env_id)
+
+    def announce(self) -> None:
+        """Count a note that will follow; done before the row is published, so the pool knows to wait for it."""
+        with self._sending:
+            self.control.notes[self.boot.worker] += 1
+
+    def tell(self, kind: Kind, env_id: int, payload: bytes) -> None:
+        """Send an announced note."""
+        with self._sending:
+            self.channel.send(kind, env_id, payload, _patient)
+
+
+class LaneServer:
+    """Runs one lane's pending commands each time the pool says go."""
+
+    def __init__(self, worker: Worker, lane: Lane, index: int) -> None:
+        self.worker = worker
+        self.lane = lane
+        self.index = index
+        self.control = worker.control
+        self.allow_pickle = worker.boot.config.allow_pickle
+        self.one_by_one = worker.boot.config.one_by_one
+        self._first, self._size = lane.env_ids[0], len(lane.env_ids)
+        self._position = 0
+
+    def serve(self) -> None:
+        """Wait and run until stopped, then close the envs."""
+        control, waiter = self.control, Waiter(self.control.go[self.index])
+        while not control.stop[0]:
+            if waiter.wait(_IDLE_SLICE_S) and not control.stop[0]:
+                self._run_pending()
+        self.lane.close()
+
+    def _run_pending(self) -> None:
+        control, run = self.control, self.lane.run
+        issued, finished, command, block = control.issued, control.finished, control.command, control.block
+        flagged, running, index = control.flagged, control.running, self.index
+        notes = Notes(self.allow_pickle)
+        count = 0
+        for env_id in self.lane.env_ids:
+            sequence = issued[env_id]
+            if sequence == finished[env_id]:
+                continue
+            running[index] = env_id
+            request = self.worker.request_for(env_id) if flagged[env_id] else None
+            outcome = run(env_id, command[env_id], request, block[env_id])
+            if outcome is not None:
+                notes.add(env_id, outcome, self.worker.boot.worker)
+            finished[env_id] = sequence
+            control.order[self._first + self._position % self._size] = env_id
+            self._position += 1
+            count += 1
+            if self.one_by_one:
+                self._publish(notes.take())
+                count = 0
+        running[index] = -1
+        if count:
+            self._publish(notes.take())
+
+    def _publish(self, notes: list[Note]) -> None:
+        """Make finished rows visible, wake the pool, then send what goes with them.
+
+        In this order, because a large message can only leave while the pool reads, and the pool reads once it is awake.
+        """
+        for _ in notes:
+            self.worker.announce()
+        self.control.progress[self.index] = self._position
+        self.control.done.post()
+        for kind, env_id, payload in notes:
+            self.worker.tell(kind, env_id, payload)
+
+
+class Notes:
+    """Outcomes that are more than a row, as messages."""
+
+    def __init__(self, allow_pickle: bool) -> None:
+        self._allow_pickle = allow_pickle
+        self._extras: list[bytes] = []
+        self._notes: list[Note] = []
+
+    def add(self, env_id: int, outcome: Extra | Fault, worker: int) -> None:
+        """Encode one outcome; one that cannot leave the worker becomes a fault."""
+        try:
+            if isinstance(outcome, Fault):
+                self._notes.append((Kind.FAULT, env_id, shipping.pickle_value(portable(outcome), "fault")))
+            elif outcome.is_answer:
+                self._notes.append((Kind.VALUE, env_id, shipping.pickle_value(outcome.value, "the answer")))
+            else:
+                self._extras.append(codec.encode_extra(env_id, outcome, allow_pickle=self._allow_pickle))
+        except ShoalError as error:
+            phase = "call" if isinstance(outcome, Extra) and outcome.is_answer else "step"
+            self.add(env_id, fault_from(error, env_id=env_id, phase=phase, worker=worker), worker)
+
+    def take(self) -> list[Note]:
+        """All messages so far; all extras travel in one."""
+        notes = self._notes
+        if self._extras:
+            notes.append((Kind.EXTRAS, -1, codec.join(self._extras)))
+        self._extras, self._notes = [], []
+        return notes
+
+
+def portable(fault: Fault) -> tuple[Fault, bytes]:
+    """A fault that pickles, and its exception as bytes if that pickles too."""
+    return replace(fault, cause=None), shipping.pickle_exception(fault.cause)
+
+
+def _patient() -> None:
+    """Wait on: if the pool is gone, so is this process."""

@@ -1,0 +1,195 @@
+"""The thread engine: lanes in threads of this process, for envs that wait or release the GIL.
+
+    submit ──▶ inbox of each lane ──▶ thread runs the env ──▶ one queue of results ──▶ collect
+
+An env is built, run and closed in one and the same thread. By default each env has its own, so a slow one never
+holds up a ready one. A thread cannot be killed: a hung env is given up, with the stack it hangs in, and its
+thread is left to die with the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from time import monotonic
+
+from shoal.arrays import Rows
+from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
+from shoal.engines.lane import Lane, closing_on_error, common_spec, construction_error
+from shoal.errors import EnvTimeout, Where
+from shoal.faults import Fault
+
+_SLICE_S = 0.1
+_log = logging.getLogger("shoal")
+_Work = tuple[int, int, Command, Request | None, int]
+_Result = tuple["ThreadLane", int, int, "Extra | Fault | None"]
+_BUILT = -1
+
+
+class ThreadLane:
+    """A lane with its thread and inbox."""
+
+    def __init__(self, lane: Lane, results: SimpleQueue[_Result]) -> None:
+        self.lane = lane
+        self.inbox: SimpleQueue[_Work | None] = SimpleQueue()
+        self.running: tuple[int, Command] | None = None
+        self.waited_s = 0.0
+        self.build_faults: list[Fault] = []
+        self.results = results
+        self.thread = threading.Thread(target=self._serve, name=f"shoal-lane-{lane.env_ids[0]}", daemon=True)
+
+    def _serve(self) -> None:
+        self.build_faults = self.lane.build()
+        self.results.put((self, _BUILT, 0, None))
+        while (work := self.inbox.get()) is not None:
+            env_id, sequence, command, request, block = work
+            self.running = (env_id, command)
+            outcome = self.lane.run(env_id, command, request, block)
+            self.running = None
+            self.results.put((self, env_id, sequence, outcome))
+        self.lane.close()
+
+    def stack(self) -> str:
+        """Where the thread is right now."""
+        frame = sys._current_frames().get(self.thread.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame else ""
+
+
+class ThreadEngine:
+    """Runs envs in threads of the caller's process."""
+
+    name = "thread"
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.num_workers = min(config.num_workers or config.num_envs, config.num_envs)
+        self.extras: dict[int, Extra] = {}
+        self.faults: dict[int, Fault] = {}
+        self._results: SimpleQueue[_Result] = SimpleQueue()
+        self._lanes = [
+            ThreadLane(Lane(config, ids, worker), self._results)
+            for worker, ids in enumerate(shares(config.num_envs, self.num_workers))
+        ]
+        self._lane_of = {i: lane for lane in self._lanes for i in lane.lane.env_ids}
+        self._sequence = [0] * config.num_envs
+        self._waiting: set[int] = set()
+        self._done: list[int] = []
+
+    def start(self) -> None:
+        """Build all envs, each in its own thread."""
+        with closing_on_error(self.close):
+            for lane in self._lanes:
+                lane.thread.start()
+            self._await_built()
+            faults = [fault for lane in self._lanes for fault in lane.build_faults]
+            if faults:
+                raise construction_error(faults)
+            specs = {i: spec for lane in self._lanes for i, spec in lane.lane.specs.items()}
+            self.spec = common_spec(specs, lambda env_id: self._lane_of[env_id].lane.worker)
+            layout = row_layout(self.config, self.spec)
+            self.rows = Rows(layout, layout.private())
+            for lane in self._lanes:
+                lane.lane.attach(self.rows)
+
+    def _await_built(self) -> None:
+        missing = set(self._lanes)
+        clock, waited = AwakeTime(2 * _SLICE_S), 0.0
+        limit = self.config.timeouts.construct
+        while missing:
+            try:
+                missing.discard(self._results.get(timeout=_SLICE_S)[0])
+            except Empty:
+                waited += clock.lap()
+                if limit is not None and waited > limit:
+                    raise construction_error([_hung(lane, "construct", waited) for lane in missing]) from None
+
+    def submit(
+        self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
+    ) -> None:
+        """Put each command into the inbox of its env's thread."""
+        for i in ids:
+            self._sequence[i] += 1
+            self._waiting.add(i)
+            work = (i, self._sequence[i], command, requests.get(i) if requests else None, block)
+            self._lane_of[i].inbox.put(work)
+
+    def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
+        """Take results as they come."""
+        end = None if timeout_s is None else monotonic() + timeout_s
+        clock = AwakeTime(2 * _SLICE_S)
+        done = self._done
+        while True:
+            self._drain()
+            if len(done) >= at_least:
+                break
+            left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
+            if left <= 0:
+                break
+            try:
+                self._take(self._results.get(timeout=left))
+            except Empty:
+                self._give_up_hung(clock.lap())
+        self._done = []
+        return done
+
+    def _drain(self) -> None:
+        take, get_nowait = self._take, self._results.get_nowait
+        try:
+            while True:
+                take(get_nowait())
+        except Empty:
+            return
+
+    def _take(self, result: _Result) -> None:
+        lane, env_id, sequence, outcome = result
+        lane.waited_s = 0.0
+        if env_id not in self._waiting or sequence != self._sequence[env_id]:
+            return  # a late answer of an env that was already given up
+        self._waiting.discard(env_id)
+        self._done.append(env_id)
+        if isinstance(outcome, Fault):
+            self.faults[env_id] = outcome
+        elif outcome is not None:
+            self.extras[env_id] = outcome
+
+    def _give_up_hung(self, passed_s: float) -> None:
+        for lane in self._lanes:
+            running = lane.running
+            if running is None:
+                continue
+            lane.waited_s += passed_s
+            limit = self.config.timeouts.of(running[1])
+            if limit is not None and lane.waited_s > limit:
+                phase = "step" if running[1] is Command.STEP else "reset"
+                lost = [i for i in lane.lane.env_ids if i in self._waiting]
+                for i in lost:
+                    self.faults[i] = _hung(lane, phase, lane.waited_s, i)
+                    self._waiting.discard(i)
+                    self._done.append(i)
+
+    def describe(self) -> str:
+        """``4 threads``."""
+        return f"{self.num_workers} thread{'s' * (self.num_workers != 1)}"
+
+    def close(self) -> None:
+        """Let every thread close its envs; a thread that does not come back in time is left behind and named."""
+        for lane in self._lanes:
+            lane.inbox.put(None)
+        end = monotonic() + self.config.timeouts.close
+        for lane in self._lanes:
+            if lane.thread.ident is None:
+                continue
+            lane.thread.join(max(0.0, end - monotonic()))
+            if lane.thread.is_alive():
+                _log.warning("thread of envs %s still hangs after close:\n%s", lane.lane.env_ids, lane.stack())
+
+
+def _hung(lane: ThreadLane, phase: str, waited_s: float, env_id: int | None = None) -> Fault:
+    ids = lane.lane.env_ids if env_id is None else (env_id,)
+    kind = EnvTimeout if phase != "construct" else None
+    text = f"no answer after {waited_s:.1f} s; it hangs in the stack below"
+    return Fault(Where(ids, phase, lane.lane.worker), text, lane.stack(), error_class=kind)

@@ -1,0 +1,197 @@
+"""Every exception that shoal raises.
+
+    ShoalError
+    ├── SpecError             an env broke its declared contract (spaces, reward, flags, step tuple)
+    ├── ArgumentError         an argument of a call makes no sense (seed, options, batch size, engine name)
+    ├── ActionError           what was sent cannot be an action for those envs; nothing has moved
+    ├── StateError            the call does not fit the state of the pool
+    │   ├── ClosedPool        the pool is closed
+    │   ├── BusyPool          another thread is inside the pool
+    │   ├── NotReset          an env was stepped before its reset, or after its episode ended without autoreset
+    │   └── NothingInFlight   recv without anything sent
+    ├── RecvTimeout           recv(timeout=...) ran out; nothing is lost, call recv again
+    ├── FaultError            an env or its worker failed
+    │   ├── EnvConstructError
+    │   ├── EnvResetError
+    │   ├── EnvStepError
+    │   ├── EnvCallError      call, get_attr, set_attr or render failed inside an env
+    │   ├── EnvTimeout        an env did not answer before its deadline
+    │   └── WorkerDied        the process that ran the env is gone
+    ├── ShippingError         an env factory cannot be sent to a worker
+    ├── ResourceError         the machine cannot give what the pool needs
+    └── BackendUnavailable    an optional dependency is missing
+
+Where Python has a built-in class for the same idea, the shoal class is one of those too, so that
+``except ValueError`` or ``except TimeoutError`` in existing code goes on working.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class ShoalError(Exception):
+    """Base class of all errors raised by shoal."""
+
+
+class SpecError(ShoalError, ValueError):
+    """An env returned something that its spaces or the step contract do not allow."""
+
+
+class ArgumentError(ShoalError, ValueError):
+    """An argument of a call makes no sense."""
+
+
+class ActionError(ShoalError, ValueError):
+    """What was sent cannot be an action for those envs. Raised before any env moves."""
+
+
+class StateError(ShoalError, RuntimeError):
+    """The call does not fit the state of the pool."""
+
+
+class ClosedPool(StateError):
+    """The pool is closed."""
+
+
+class BusyPool(StateError):
+    """Another thread is inside the pool: one pool serves one thread at a time."""
+
+
+class NotReset(StateError):
+    """An env was stepped before its first reset, or past the end of its episode without autoreset."""
+
+
+class NothingInFlight(StateError):
+    """``recv`` was called, but nothing was sent whose result could arrive."""
+
+
+class RecvTimeout(ShoalError, TimeoutError):
+    """``recv`` ran into its own ``timeout``. Nothing is lost: a later ``recv`` returns the rows."""
+
+
+class ShippingError(ShoalError, TypeError):
+    """An env factory, or a value meant for an env, cannot be sent to a worker process."""
+
+
+class ResourceError(ShoalError, OSError):
+    """The machine cannot give what the pool needs (memory, file descriptors, processes)."""
+
+
+class BackendUnavailable(ShoalError, ImportError):
+    """A feature needs an optional dependency that is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place of a fault: which env, in which worker, doing what.
+
+    Attributes:
+        env_ids: The envs concerned, usually one; all envs of a worker when the worker died.
+        phase: ``"construct"``, ``"reset"``, ``"step"``, ``"call"`` or ``"close"``.
+        worker: Index of the worker, or None when the env runs in the caller's thread.
+        pid: Process id of the worker.
+        episode_step: Steps the env had taken in its episode.
+        seed: The last seed the env was reset with, if any.
+        incarnation: How often the env had been built anew.
+    """
+
+    env_ids: tuple[int, ...]
+    phase: str
+    worker: int | None = None
+    pid: int | None = None
+    episode_step: int | None = None
+    seed: int | None = None
+    incarnation: int = 0
+
+    def __str__(self) -> str:
+        """The place in one line: ``env 7, worker 2, pid 4121, step 318``."""
+        ids = list(self.env_ids)
+        parts = [f"env {ids[0]}" if len(ids) == 1 else f"envs {_ranges(ids)}"]
+        parts += [
+            f"{name} {value}"
+            for name, value in (
+                ("worker", self.worker),
+                ("pid", self.pid),
+                ("step", self.episode_step),
+                ("seed", self.seed),
+                ("incarnation", self.incarnation or None),
+            )
+            if value is not None
+        ]
+        return ", ".join(parts)
+
+
+class FaultError(ShoalError, RuntimeError):
+    """An env or its worker failed. ``where`` names it; ``remote_traceback`` is the text from its side.
+
+    When the original exception could be carried over, it is ``__cause__``.
+    """
+
+    def __init__(self, message: str, where: Where, remote_traceback: str = "") -> None:
+        super().__init__(message)
+        self.where = where
+        self.remote_traceback = remote_traceback
+        if remote_traceback:
+            self.add_note("In the env:\n" + remote_traceback.rstrip())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0], self.where, self.remote_traceback)
+
+    @property
+    def env_id(self) -> int:
+        """The env that failed (the first one, when a worker took several with it)."""
+        return self.where.env_ids[0]
+
+    @property
+    def env_ids(self) -> tuple[int, ...]:
+        """All envs concerned."""
+        return self.where.env_ids
+
+
+class EnvConstructError(FaultError):
+    """An env could not be built."""
+
+
+class EnvResetError(FaultError):
+    """``reset`` failed inside an env."""
+
+
+class EnvStepError(FaultError):
+    """``step`` failed inside an env."""
+
+
+class EnvCallError(FaultError):
+    """A method call or attribute access failed inside an env."""
+
+
+class EnvTimeout(FaultError, TimeoutError):
+    """An env did not answer before its deadline."""
+
+
+class WorkerDied(FaultError):
+    """The process that ran these envs is gone."""
+
+
+FAULT_OF_PHASE: dict[str, type[FaultError]] = {
+    "construct": EnvConstructError,
+    "reset": EnvResetError,
+    "step": EnvStepError,
+    "call": EnvCallError,
+    "close": FaultError,
+}
+
+
+def _ranges(ids: Sequence[int]) -> str:
+    """``[0, 1, 2, 5]`` as ``0-2, 5``: error texts stay short with hundreds of envs."""
+    runs: list[list[int]] = []
+    for i in sorted(ids):
+        if runs and i == runs[-1][1] + 1:
+            runs[-1][1] = i
+        else:
+            runs.append([i, i])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

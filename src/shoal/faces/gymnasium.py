@@ -1,0 +1,183 @@
+"""Gymnasium's dialect: a pool as a ``gymnasium.vector.VectorEnv``, with ``send`` and ``recv`` added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from shoal.batch import Batch, merge_infos
+from shoal.errors import ArgumentError
+from shoal.pool import Ids, Options, Pool
+from shoal.seeding import Seed
+from shoal.slot import Autoreset
+from shoal.stats import PoolStats
+
+Step = tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
+
+_MODES = {
+    Autoreset.NEXT_STEP: AutoresetMode.NEXT_STEP,
+    Autoreset.SAME_STEP: AutoresetMode.SAME_STEP,
+    Autoreset.DISABLED: AutoresetMode.DISABLED,
+}
+
+
+class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
+    """A pool with Gymnasium's vector interface, made by ``shoal.make_vec``.
+
+    It returns what ``gymnasium.vector.SyncVectorEnv`` returns for the same envs, seeds and actions. On top of it,
+    ``infos`` always has ``env_id`` (whose rows these are), ``elapsed_step`` (steps taken in the episode that the
+    reward belongs to) and ``first`` (the observation is the first of an episode).
+
+    Attributes:
+        pool: The pool behind it.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        spec = pool.spec
+        self.num_envs = pool.num_envs
+        self.single_observation_space = spec.observation.space
+        self.single_action_space = spec.action.space
+        self.observation_space = batch_space(spec.observation.space, pool.num_envs)
+        self.action_space = batch_space(spec.action.space, pool.num_envs)
+        self.autoreset_mode = _MODES[pool.autoreset]
+        self.metadata = {**spec.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = spec.render_mode
+        self.spec = spec.registered
+
+    # ------------------------------------------------------------------ Gymnasium's own calls
+
+    def reset(self, *, seed: Seed = None, options: Options = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all envs, or those that are True in ``options["reset_mask"]``.
+
+        With a mask the observations of the other envs are their last ones, as in Gymnasium. ``options`` itself is
+        never changed.
+        """
+        if options is None or "reset_mask" not in options:
+            batch = self.pool.reset(seed, options)
+            return self._obs(batch), self._infos(batch)
+        ids = self._masked_ids(options["reset_mask"])
+        rest = {key: value for key, value in options.items() if key != "reset_mask"}
+        batch = self.pool.reset(_masked_seed(seed, ids, self.num_envs), rest, ids)
+        latest = self.pool.latest()
+        latest.infos = [(int(batch.env_id[row]), info) for row, info in batch.infos]
+        return self._obs(latest), self._infos(latest)
+
+    def step(self, actions: Any) -> Step:
+        """Step all envs and wait for all of them."""
+        return self._step_tuple(self.pool.step(actions))
+
+    def render(self, env_id: Ids = None) -> tuple[Any, ...]:
+        """A frame from each env, or from those in ``env_id``."""
+        return self.pool.render(env_id)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of each env, or read an attribute."""
+        return self.pool.call(name, *args, **kwargs)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Read an attribute of each env; what is callable is called, as in Gymnasium."""
+        return self.pool.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of each env; a list or tuple has one value per env, anything else is for all."""
+        self.pool.set_attr(name, values)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End all envs and workers."""
+        self.pool.close()
+
+    @property
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override,misc]
+        """The generator of each env."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seed of each env's generator."""
+        return self.get_attr("np_random_seed")
+
+    # ------------------------------------------------------------------ what shoal adds
+
+    def async_reset(self, seed: Seed = None, options: Options = None, env_id: Ids = None) -> None:
+        """Start resetting all envs, or those in ``env_id``; ``recv`` returns their rows."""
+        self.pool.async_reset(seed, options, env_id)
+
+    def send(self, actions: Any, env_id: Ids = None) -> None:
+        """Start one step for each env, or for those in ``env_id``."""
+        self.pool.send(actions, env_id)
+
+    def recv(self, timeout: float | None = None, min_batch: int | None = None, max_wait: float | None = None) -> Step:
+        """Wait for the next rows, in the form of ``step``; ``infos["env_id"]`` says whose they are."""
+        return self._step_tuple(self.pool.recv(timeout, min_batch, max_wait))
+
+    def stats(self) -> PoolStats:
+        """What the pool has done so far."""
+        return self.pool.stats()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.pool!r})"
+
+    def __enter__(self) -> ShoalVectorEnv:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ translation
+
+    def _step_tuple(self, batch: Batch) -> Step:
+        return self._obs(batch), batch.reward, batch.terminated, batch.truncated, self._infos(batch)
+
+    def _obs(self, batch: Batch) -> Any:
+        return tuples_for_objects(batch.obs) if self.pool.spec.observation.has_objects else batch.obs
+
+    def _infos(self, batch: Batch) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        if batch.finals or batch.infos:
+            own = dict(batch.infos)
+            # Row by row, the finals of a row before its info, as Gymnasium adds them: the first to bring a key
+            # decides the type of its array.
+            parts: list[tuple[int, dict[str, Any]]] = []
+            for row in sorted(batch.finals.keys() | own.keys()):
+                if row in batch.finals:
+                    last_obs, last_info = batch.finals[row]
+                    parts.append((row, {"final_obs": last_obs, "final_info": last_info}))
+                if row in own:
+                    parts.append((row, own[row]))
+            infos = merge_infos(len(batch), parts)
+        infos["env_id"] = batch.env_id
+        infos["elapsed_step"] = batch.elapsed_step
+        infos["first"] = batch.first
+        return infos
+
+    def _masked_ids(self, mask: Any) -> npt.NDArray[Any]:
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
+            raise ArgumentError(
+                f"options['reset_mask']: expected a bool array of shape ({self.num_envs},), got {mask!r}"
+            )
+        if not mask.any():
+            raise ArgumentError("options['reset_mask']: no env is True, so there is nothing to reset")
+        return np.flatnonzero(mask)
+
+
+def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:
+    """A list of seeds is for all envs, also when only some are reset."""
+    if seed is None or isinstance(seed, (int, np.integer)):
+        return seed
+    if len(seed) != num_envs:
+        raise ArgumentError(f"seed: expected {num_envs} seeds, one per env, got {len(seed)}")
+    return [seed[i] for i in ids]
+
+
+def tuples_for_objects(obs: Any) -> Any:
+    """Gymnasium batches what is no array as a tuple."""
+    if isinstance(obs, dict):
+        return {key: tuples_for_objects(value) for key, value in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(tuples_for_objects(value) for value in obs)
+    return tuple(obs) if obs.dtype == object else obs

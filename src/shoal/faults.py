@@ -1,0 +1,52 @@
+"""A fault as plain data: what failed, where, and why, in a form that can cross a process border."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from dataclasses import dataclass
+
+from shoal.errors import FAULT_OF_PHASE, FaultError, Where
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that went wrong in one env.
+
+    Attributes:
+        where: Which env, doing what.
+        summary: Type and text of the exception, in one line.
+        traceback: The whole traceback as text.
+        cause: The exception itself, if it could be carried here.
+        error_class: The class of error to raise, when the phase alone does not tell.
+    """
+
+    where: Where
+    summary: str
+    traceback: str = ""
+    cause: BaseException | None = None
+    error_class: type[FaultError] | None = None
+
+    def to_error(self) -> FaultError:
+        """The exception to raise in the caller's process."""
+        kind = self.error_class or FAULT_OF_PHASE[self.where.phase]
+        error = kind(f"{self.where.phase} failed in {self.where}: {self.summary}", self.where, self.traceback)
+        error.__cause__ = self.cause
+        return error
+
+
+def fault_from(
+    error: BaseException,
+    *,
+    env_id: int,
+    phase: str,
+    worker: int | None = None,
+    episode_step: int | None = None,
+    seed: int | None = None,
+    incarnation: int = 0,
+) -> Fault:
+    """Describe an exception that an env has just raised."""
+    pid = None if worker is None else os.getpid()
+    where = Where((env_id,), phase, worker, pid, episode_step, seed, incarnation)
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    return Fault(where, summary, "".join(traceback.format_exception(error)), error)

@@ -1,0 +1,60 @@
+"""One seed stream per env id.
+
+Env ``i`` of a pool seeded with ``s`` is reset with ``s + i``, as everywhere in the field, so its episodes do
+not depend on the engine, the number of workers, or the other envs. When an env has to be built again, it goes
+on with a seed from the next child of its own stream: never the one it has already used, never a neighbour's.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import ArgumentError
+
+Seed = int | Sequence[int | None] | None
+
+
+def seeds_for(seed: Seed | np.ndarray[Any, Any], num_envs: int) -> list[int | None]:
+    """The seed of each env: ``s`` gives ``s, s + 1, ...``, a list is taken as it is, None leaves generators alone.
+
+    Example:
+        >>> seeds_for(7, 3)
+        [7, 8, 9]
+        >>> seeds_for([1, None, 2], 3)
+        [1, None, 2]
+    """
+    if seed is None:
+        return [None] * num_envs
+    if isinstance(seed, Sequence) or (isinstance(seed, np.ndarray) and seed.ndim):
+        if len(seed) != num_envs:
+            raise ArgumentError(f"seed: expected {num_envs} seeds, one per env, got {len(seed)}")
+        return [None if s is None else _checked(s) for s in seed]
+    first = _checked(seed)
+    return [first + i for i in range(num_envs)]
+
+
+def _checked(seed: Any) -> int:
+    try:
+        value = operator.index(seed)
+    except TypeError:
+        raise ArgumentError(f"seed: expected an int, got {seed!r}") from None
+    if value < 0:
+        raise ArgumentError(f"seed: expected an int >= 0, got {value}")
+    return value
+
+
+def entropy() -> int:
+    """A fresh root for seed streams."""
+    return int(np.random.SeedSequence().generate_state(1, np.uint32)[0])
+
+
+def stream_seed(root: int, env_id: int, incarnation: int) -> int:
+    """The seed that the given incarnation of an env starts from; incarnation 0 starts from ``root + env_id``."""
+    if incarnation == 0:
+        return root + env_id
+    child = np.random.SeedSequence(root + env_id, spawn_key=(incarnation,))
+    return int(child.generate_state(1, np.uint32)[0])

@@ -1,0 +1,169 @@
+"""One env under the boundary rule: what a step means when an episode has ended.
+
+    next_step   the step after the last one resets; its action is ignored, its reward is 0
+    same_step   the last step resets at once: the row has the last reward and flags, the first observation of the
+                next episode, and the true last observation and info as ``final``
+    disabled    nothing happens by itself; the caller resets
+
+This is the only place that knows the rule. Everything that runs Python envs runs them through a ``Slot``.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import ArgumentError, SpecError
+
+Info = dict[str, Any]
+Row = tuple[Any, Any, Any, Any, Info]
+
+_NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8})
+# Both comparisons are false for NaN, so one chained test finds NaN and the infinities.
+_LOWEST, _HIGHEST = -sys.float_info.max, sys.float_info.max
+_FLAGS = frozenset({bool, np.bool_})
+
+
+class Autoreset(StrEnum):
+    """What happens when an episode ends; see the module's text."""
+
+    NEXT_STEP = "next_step"
+    SAME_STEP = "same_step"
+    DISABLED = "disabled"
+
+    @classmethod
+    def parse(cls, value: Any) -> Autoreset:
+        """An ``Autoreset`` from its name, or from Gymnasium's ``AutoresetMode``."""
+        name = getattr(value, "name", value)
+        try:
+            return cls(str(name).lower())
+        except ValueError:
+            raise ArgumentError(f"autoreset: expected one of {[m.value for m in cls]}, got {value!r}") from None
+
+
+class Slot:
+    """The place of one env in a pool.
+
+    Attributes:
+        env: The env, with Gymnasium's ``reset`` and ``step``.
+        elapsed: Steps taken in the episode that the last row belongs to.
+        first: Whether the last row's observation is the first of an episode.
+        final: ``(observation, info)`` of the episode that the last row ended, under ``same_step``; else None.
+        seed: The last seed the env was reset with.
+    """
+
+    __slots__ = ("_over", "_same_step", "_next_step", "checks", "elapsed", "env", "final", "first", "limit", "seed")
+
+    def __init__(
+        self, env: Any, autoreset: Autoreset, max_episode_steps: int | None = None, check: str = "always"
+    ) -> None:
+        self.env = env
+        self.limit = max_episode_steps
+        self.checks = check
+        self.elapsed = 0
+        self.first = True
+        self.final: tuple[Any, Info] | None = None
+        self.seed: int | None = None
+        self._over = False
+        self._same_step = autoreset is Autoreset.SAME_STEP
+        self._next_step = autoreset is Autoreset.NEXT_STEP
+
+    def reset(self, seed: int | None = None, options: Info | None = None) -> Row:
+        """Start an episode on the caller's demand."""
+        if seed is not None:
+            self.seed = seed
+        return self._begin(self.env.reset(seed=seed, options=options))
+
+    def step(self, action: Any) -> Row:
+        """Give the env one action, or its reset when that is due, and return the row."""
+        if self._over and self._next_step:
+            return self._begin(self.env.reset())
+        result = self.env.step(action)
+        if self.checks != "off":
+            _check_step(result)
+            if self.checks == "first":
+                self.checks = "off"
+        obs, reward, terminated, truncated, info = result
+        if self.first:
+            # The step after a same_step boundary is the first of its episode, whatever the last row counted.
+            self.elapsed = 0
+            self.first = False
+            self.final = None
+        self.elapsed = elapsed = self.elapsed + 1
+        if self.limit is not None and elapsed >= self.limit:
+            truncated = True
+        if terminated or truncated:
+            self._over = True
+            if self._same_step:
+                return self._finish(obs, reward, terminated, truncated, info)
+        return result if truncated is result[3] else (obs, reward, terminated, truncated, info)
+
+    def _finish(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Info) -> Row:
+        """End the episode and begin the next in one row; ``elapsed`` stays that of the finished one."""
+        length = self.elapsed
+        # The env may reuse its observation's buffer in reset.
+        final = (copy_leaves(obs), info)
+        obs, _, _, _, info = self._begin(self.env.reset())
+        self.final = final
+        self.elapsed = length
+        return obs, reward, terminated, truncated, info
+
+    def _begin(self, result: Any) -> Row:
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            raise SpecError(f"reset must return (observation, info dict), got {_shape_of(result)}")
+        self.elapsed = 0
+        self.first = True
+        self.final = None
+        self._over = False
+        return result[0], 0.0, False, False, result[1]
+
+
+def copy_leaves(value: Any) -> Any:
+    """A copy of a nested observation whose arrays are its own."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {key: copy_leaves(item) for key, item in value.items()}
+    if type(value) is tuple:
+        return tuple(copy_leaves(item) for item in value)
+    return value
+
+
+def _check_step(result: Any) -> None:
+    """Judge what ``step`` returned, naming the field that breaks the contract."""
+    reward: Any
+    if result.__class__ is tuple and len(result) == 5:
+        _, reward, terminated, truncated, info = result
+        if (
+            terminated.__class__ in _FLAGS
+            and truncated.__class__ in _FLAGS
+            and reward.__class__ in _NUMBERS
+            and info.__class__ is dict
+            and _LOWEST <= reward <= _HIGHEST
+        ):
+            return
+    _explain_step(result)
+
+
+def _explain_step(result: Any) -> None:
+    if not isinstance(result, tuple) or len(result) != 5:
+        old = isinstance(result, tuple) and len(result) == 4
+        hint = "; this looks like the old Gym API (obs, reward, done, info)" if old else ""
+        raise SpecError(f"step must return (obs, reward, terminated, truncated, info), got {_shape_of(result)}{hint}")
+    _, reward, terminated, truncated, info = result
+    if not isinstance(reward, (int, float, np.number, np.bool_)) and getattr(reward, "shape", None) != ():
+        raise SpecError(f"reward: expected a number, got {type(reward).__name__} {reward!r:.60}")
+    if not _LOWEST <= float(reward) <= _HIGHEST:
+        raise SpecError(f"reward: expected a finite number, got {reward!r}")
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if type(flag) not in _FLAGS and not (isinstance(flag, np.ndarray) and flag.shape == () and flag.dtype == bool):
+            raise SpecError(f"{name}: expected a bool, got {type(flag).__name__} {flag!r:.60}")
+    if not isinstance(info, dict):
+        raise SpecError(f"info: expected a dict, got {type(info).__name__}")
+
+
+def _shape_of(result: Any) -> str:
+    return f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__

@@ -1,0 +1,277 @@
+"""What one env takes and gives: spaces as named leaves, with the checks and casts that keep them true.
+
+A space is a tree whose inner nodes are ``Dict`` and ``Tuple``. Its leaves are of two sorts:
+
+    array leaf    Box, Discrete, MultiDiscrete, MultiBinary: a fixed shape and dtype, so a column in memory
+    object leaf   Text, Sequence, Graph, OneOf and users' own spaces: carried beside the columns, as they are
+
+``SpaceTree`` knows the leaves and goes between a nested value and the flat list of its leaves; ``Leaf`` knows
+what one leaf may hold. Nothing is ever broadcast, and a cast must keep every value: a float32 column refuses
+1.5e300 instead of storing infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from shoal.errors import ActionError, SpecError
+
+OBJECT = np.dtype(object)
+_ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One leaf of a space: its place in the tree and, for an array leaf, its shape, dtype and bounds."""
+
+    path: str
+    space: Space[Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    low: Any = None
+    high: Any = None
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the leaf is a column in memory; otherwise its values are Python objects."""
+        return self.dtype != OBJECT
+
+    def fit(self, value: Any) -> Any:
+        """One env's value as this leaf stores it.
+
+        Raises:
+            SpecError: If shape or dtype do not fit, or the cast would change a value.
+        """
+        if not self.is_array:
+            return value
+        array = np.asarray(value)
+        if array.shape != self.shape:
+            raise SpecError(f"{self.path}: expected shape {self.shape}, got {array.shape} ({_brief(value)})")
+        return self._cast(array, SpecError)
+
+    def fit_batch(self, values: Any, rows: int) -> np.ndarray[Any, Any]:
+        """A batch of actions for this leaf, checked for count, shape, dtype, range and NaN.
+
+        Raises:
+            ActionError: With the path, what was expected, and which row is wrong.
+        """
+        if not self.is_array:
+            return self._object_batch(values, rows)
+        array = np.asarray(values)
+        expected = (rows, *self.shape)
+        if array.shape != expected:
+            raise ActionError(f"{self.path}: expected shape {expected}, got {array.shape}{self._shape_hint(array)}")
+        if array.dtype != self.dtype:
+            array = self._cast(array, ActionError)
+        if self.low is not None:
+            self._check_range(array)
+        return array
+
+    def _object_batch(self, values: Any, rows: int) -> np.ndarray[Any, Any]:
+        if len(values) != rows:
+            raise ActionError(f"{self.path}: expected {rows} values, got {len(values)}")
+        batch = np.empty(rows, OBJECT)
+        for row, value in enumerate(values):
+            if not self.space.contains(value):
+                raise ActionError(f"{self.path}: row {row}: {_brief(value)} is not in {self.space}")
+            batch[row] = value
+        return batch
+
+    def _shape_hint(self, array: np.ndarray[Any, Any]) -> str:
+        if array.ndim == len(self.shape) + 2 and array.shape[-1] == 1:
+            return "; drop the last axis of size 1, for example with actions[..., 0]"
+        if array.ndim and array.shape[1:] == self.shape:
+            return "; one action per env is needed"
+        return ""
+
+    def _cast(self, array: np.ndarray[Any, Any], error: type[SpecError | ActionError]) -> np.ndarray[Any, Any]:
+        """The same values in this leaf's dtype, or an error that says what does not fit."""
+        if array.dtype == self.dtype:
+            return array
+        integers = array.dtype.kind in "iu" and self.dtype.kind in "iu"
+        if not integers and not np.can_cast(array.dtype, self.dtype, "same_kind"):
+            raise error(f"{self.path}: expected dtype {self.dtype}, got {array.dtype} ({_brief(array)})")
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = array.astype(self.dtype)
+        if integers:
+            kept = bool((cast == array).all())
+        else:
+            kept = self.dtype.kind != "f" or bool((np.isfinite(cast) == np.isfinite(array)).all())
+        if not kept:
+            raise error(f"{self.path}: a value of dtype {array.dtype} overflows {self.dtype} ({_brief(array)})")
+        return cast
+
+    def _check_range(self, array: np.ndarray[Any, Any]) -> None:
+        if array.size <= 64 and not self.shape:
+            # For a handful of scalars Python's min and max cost a third of two numpy reductions.
+            values = array.tolist()
+            if self.low <= min(values) and max(values) <= self.high:
+                return
+        # Written so that NaN, for which every comparison is false, counts as outside.
+        inside = (array >= self.low) & (array <= self.high)
+        if inside.all():
+            return
+        row = int(np.argwhere(~inside)[0][0])
+        raise ActionError(
+            f"{self.path}: row {row}: {_brief(array[row])} is outside {self.space}"
+            + ("; clip the action or wrap the env in gymnasium.wrappers.ClipAction" if self.dtype.kind == "f" else "")
+        )
+
+
+class SpaceTree:
+    """A space taken apart into leaves, in a fixed order.
+
+    Attributes:
+        space: The space itself.
+        leaves: Its leaves, in the order of ``flatten``.
+        is_single: Whether the space is one leaf and nothing else, so that the nested value is the leaf's value.
+    """
+
+    def __init__(self, space: Space[Any], name: str) -> None:
+        self.space = space
+        self.name = name
+        self.leaves: tuple[Leaf, ...] = tuple(_leaves(space, name))
+        self.is_single = not isinstance(space, (spaces.Dict, spaces.Tuple))
+        self.has_objects = any(not leaf.is_array for leaf in self.leaves)
+
+    def __reduce__(self) -> tuple[type[SpaceTree], tuple[Space[Any], str]]:
+        return SpaceTree, (self.space, self.name)
+
+    def flatten(self, value: Any) -> list[Any]:
+        """The leaves of a nested value.
+
+        Raises:
+            SpecError: If the value does not have the structure of the space.
+        """
+        return [value] if self.is_single else list(_flatten(self.space, value, self.name, SpecError))
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        """The nested value made of the given leaves."""
+        return leaves[0] if self.is_single else _unflatten(self.space, iter(leaves))
+
+    def fit_batch(self, actions: Any, rows: int) -> list[np.ndarray[Any, Any]]:
+        """A batch of actions as one checked array per leaf, each with ``rows`` rows."""
+        if self.is_single:
+            return [self.leaves[0].fit_batch(actions, rows)]
+        flat = _flatten(self.space, actions, self.name, ActionError)
+        return [leaf.fit_batch(values, rows) for leaf, values in zip(self.leaves, flat, strict=True)]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """The contract of one env, as every engine and face sees it.
+
+    Attributes:
+        observation: The observation space, as leaves.
+        action: The action space, as leaves.
+        id: What to call the env in messages.
+        metadata: The env's own metadata.
+        render_mode: The env's render mode.
+        registered: Gymnasium's ``EnvSpec`` of a registered env, if it has one.
+    """
+
+    observation: SpaceTree
+    action: SpaceTree
+    id: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    render_mode: str | None = None
+    registered: Any = None
+
+    def difference(self, other: EnvSpec) -> str | None:
+        """What in ``other`` differs from this spec, in words; None if the two agree."""
+        for mine, theirs in ((self.observation, other.observation), (self.action, other.action)):
+            if mine.space != theirs.space:
+                return f"its {mine.name} space is {_first_difference(theirs, mine)}"
+        return None
+
+
+def _first_difference(theirs: SpaceTree, mine: SpaceTree) -> str:
+    for a, b in zip(theirs.leaves, mine.leaves, strict=False):
+        if a.path != b.path or a.space != b.space:
+            return f"{a.space} at {a.path}, not {b.space}" + ("" if a.path == b.path else f" at {b.path}")
+    return f"{theirs.space}, not {mine.space}"
+
+
+def _leaves(space: Space[Any], path: str) -> list[Leaf]:
+    if isinstance(space, spaces.Dict):
+        return [leaf for key, child in space.spaces.items() for leaf in _leaves(child, f"{path}[{key!r}]")]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for i, child in enumerate(space.spaces) for leaf in _leaves(child, f"{path}[{i}]")]
+    if not isinstance(space, _ARRAY_SPACES):
+        return [Leaf(path, space, (), OBJECT)]
+    low, high = _bounds(space)
+    return [Leaf(path, space, tuple(space.shape or ()), np.dtype(space.dtype), low, high)]
+
+
+def _bounds(space: Space[Any]) -> tuple[Any, Any]:
+    """Inclusive limits of an array space; infinite ones still refuse NaN."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.start), int(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    if isinstance(space, spaces.MultiBinary):
+        return 0, 1
+    if isinstance(space, spaces.Box) and not space.shape:
+        return space.low.item(), space.high.item()
+    return getattr(space, "low", None), getattr(space, "high", None)
+
+
+def _flatten(space: Space[Any], value: Any, path: str, error: type[SpecError | ActionError]) -> list[Any]:
+    if isinstance(space, spaces.Dict):
+        if not isinstance(value, Mapping):
+            raise error(f"{path}: expected a dict with keys {list(space.spaces)}, got {_brief(value)}")
+        if value.keys() != space.spaces.keys():
+            missing, extra = space.spaces.keys() - value.keys(), value.keys() - space.spaces.keys()
+            told = [
+                f"{word} {sorted(map(str, keys))}" for word, keys in (("missing", missing), ("extra", extra)) if keys
+            ]
+            raise error(f"{path}: keys do not match: {', '.join(told)}")
+        parts: Any = ((child, value[key], f"{path}[{key!r}]") for key, child in space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
+            raise error(f"{path}: expected a tuple of {len(space.spaces)}, got {_brief(value)}")
+        parts = ((child, item, f"{path}[{i}]") for i, (child, item) in enumerate(zip(space.spaces, value, strict=True)))
+    else:
+        return [value]
+    return [leaf for child, item, below in parts for leaf in _flatten(child, item, below, error)]
+
+
+def _unflatten(space: Space[Any], leaves: Any) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _unflatten(child, leaves) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_unflatten(child, leaves) for child in space.spaces)
+    return next(leaves)
+
+
+def flattener(tree: SpaceTree) -> Callable[[Any], list[Any]]:
+    """A fast form of ``tree.flatten`` for the shapes that matter: one leaf, or a flat Dict.
+
+    The flat Dict takes the keys in order and leaves everything unusual to ``tree.flatten``, which explains it.
+    """
+    space = tree.space
+    if isinstance(space, spaces.Dict) and len(tree.leaves) == len(space.spaces):
+        keys = tuple(space.spaces)
+        size = len(keys)
+
+        def flatten_dict(value: Any) -> list[Any]:
+            if type(value) is dict and len(value) == size:
+                try:
+                    return [value[key] for key in keys]
+                except KeyError:
+                    pass
+            return tree.flatten(value)
+
+        return flatten_dict
+    return tree.flatten
+
+
+def _brief(value: Any) -> str:
+    """A value for an error text: its type and the start of its repr."""
+    text = " ".join(repr(value).split())
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"

@@ -1,0 +1,127 @@
+"""Who is where: commands between ``send`` and ``recv``.
+
+    send ─▶ waiting (env busy) ─▶ flying (with the engine) ─▶ landed (row complete) ─▶ recv
+
+An env has at most one command with the engine; further ones wait here and follow when the row before them has
+been handed out, so a row is never overwritten before its reader has it. A synchronous pool hands out whole
+groups, one per ``send``, in the order of the ids sent; an asynchronous one hands out rows as they land.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.engines.base import Command, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A command for one env: the leaf rows of its action, or its request."""
+
+    command: Command
+    leaves: Sequence[Any] = ()
+    request: Request | None = None
+
+
+class Traffic:
+    """The state of every command that was sent and not yet received.
+
+    Most pools only ever move as a whole. That case is two flags, so its cost does not grow with the number of envs;
+    anything else turns the flags into sets first (``_spread``).
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.groups: deque[list[int]] = deque()
+        self._num_envs = num_envs
+        self._all_flying = False
+        self._all_landed = False
+        self._flying: set[int] = set()
+        self._landed: dict[int, None] = {}  # keeps the order of arrival
+        self._waiting: dict[int, deque[Held]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is under way."""
+        return not (self._all_flying or self._all_landed or self._flying or self._landed or self._waiting)
+
+    @property
+    def num_flying(self) -> int:
+        """Commands with the engine."""
+        return self._num_envs if self._all_flying else len(self._flying)
+
+    @property
+    def num_under_way(self) -> int:
+        """Rows that will still come, counting one per env."""
+        self._spread()
+        return len(self._flying) + len(self._landed)
+
+    def is_flying(self, env_id: int) -> bool:
+        """Whether the engine has a command of this env."""
+        return self._all_flying or env_id in self._flying
+
+    def is_busy(self, env_id: int) -> bool:
+        """Whether a command of this env has not been handed out yet."""
+        return self._all_flying or self._all_landed or env_id in self._flying or env_id in self._landed
+
+    def landed(self, group: Sequence[int] | None = None) -> list[int]:
+        """Ids whose rows are complete: those of ``group`` in its order, or all in order of arrival."""
+        self._spread()
+        return list(self._landed) if group is None else [i for i in group if i in self._landed]
+
+    def take_off(self, ids: Sequence[int]) -> None:
+        """The engine has got commands for these idle envs."""
+        if len(ids) == self._num_envs:
+            self._all_flying = True
+        else:
+            self._flying.update(ids)
+
+    def land(self, ids: Sequence[int]) -> None:
+        """The engine has finished these."""
+        if self._all_flying and len(ids) == self._num_envs:
+            self._all_flying, self._all_landed = False, True
+            return
+        self._spread()
+        self._flying.difference_update(ids)
+        self._landed.update(dict.fromkeys(ids))
+
+    def hold(self, env_id: int, held: Held) -> None:
+        """Keep a command until its env is free."""
+        self._waiting.setdefault(env_id, deque()).append(held)
+
+    def hand_out(self, ids: Sequence[int]) -> list[tuple[int, Held]]:
+        """The reader has these rows; returns the commands that waited for them."""
+        if self._all_landed and len(ids) == self._num_envs:
+            self._all_landed = False
+        else:
+            self._spread()
+            for i in ids:
+                del self._landed[i]
+        return [(i, self._release(i)) for i in ids if i in self._waiting] if self._waiting else []
+
+    def forget(self, ids: Sequence[int]) -> None:
+        """Drop what has landed or waits for these envs, because a reset makes it void."""
+        self._spread()
+        void = set(ids)
+        for i in ids:
+            self._landed.pop(i, None)
+            self._waiting.pop(i, None)
+        self.groups = deque(rest for group in self.groups if (rest := [i for i in group if i not in void]))
+
+    def _release(self, env_id: int) -> Held:
+        queue = self._waiting[env_id]
+        held = queue.popleft()
+        if not queue:
+            del self._waiting[env_id]
+        return held
+
+    def _spread(self) -> None:
+        everyone = range(self._num_envs)
+        if self._all_flying:
+            self._all_flying = False
+            self._flying.update(everyone)
+        if self._all_landed:
+            self._all_landed = False
+            self._landed.update(dict.fromkeys(everyone))
