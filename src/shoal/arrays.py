@@ -228,7 +228,7 @@ def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, checked: bool)
 
     def write_array(row: int, value: Any) -> None:
         # Numpy would broadcast a smaller value and cast any number: the exact case is let through, fit judges the rest.
-        if value.__class__ is ndarray and value.dtype == dtype and value.shape == shape:
+        if value.__class__ is ndarray and value.dtype is dtype and value.shape == shape:
             column[row] = value
         else:
             column[row] = fit(value)

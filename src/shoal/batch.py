@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,7 @@ class Batch:
     env_id: npt.NDArray[np.int32]
     elapsed_step: npt.NDArray[np.int32]
     first: npt.NDArray[np.bool_]
-    infos: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    infos: Sequence[tuple[int, dict[str, Any]]] = ()
     finals: dict[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -41,7 +42,7 @@ class Batch:
         return len(self.env_id)
 
 
-def merge_infos(rows: int, infos: list[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
+def merge_infos(rows: int, infos: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
     """Infos of single rows as one dict of arrays, in Gymnasium's form: ``key`` and a mask ``_key`` of who has it.
 
     Example:

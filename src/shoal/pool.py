@@ -85,6 +85,7 @@ class Pool:
         self._seeds = seeds_for(seed, self.num_envs)
         self._engine_reason = engine_reason
         self._all_ids = list(range(self.num_envs))
+        self._moves_as_one = not self.spec.action.has_objects
         self._traffic = Traffic(self.num_envs)
         # An env must be reset before its first step and, without autoreset, after each episode.
         self._fresh_N = np.ones(self.num_envs, np.bool_)
@@ -118,6 +119,8 @@ class Pool:
         with self._gate:
             if not self._traffic.is_empty:
                 raise StateError("rows of an earlier call are still under way: recv() returns them, reset() drops them")
+            if env_id is None and self._moves_as_one:
+                return self._step_all(action)
             ids = self._begin_step(action, env_id)
             return self._receive(ids, len(ids))
 
@@ -216,17 +219,34 @@ class Pool:
 
     # ------------------------------------------------------------------ sending
 
+    def _step_all(self, action: Any) -> Batch:
+        """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
+        self._launch_all(self.spec.action.fit_batch(action, self.num_envs))
+        self._collect(self.num_envs, None)
+        if self.engine.faults:
+            return self._receive(self._all_ids, self.num_envs)
+        self._traffic.hand_out(self._all_ids)
+        batch = self._reader.read_all()
+        if self.autoreset is Autoreset.DISABLED:
+            self._note_ends(slice(None), batch)
+        return batch
+
+    def _launch_all(self, leaves: list[np.ndarray[Any, Any]]) -> None:
+        if self._some_unready or self._faulted:
+            self._refuse_unready(self._all_ids)
+        self._reader.next_block()
+        for column, leaf in zip(self.engine.rows.action, leaves, strict=True):
+            column[:] = leaf  # type: ignore[index]
+        self._traffic.take_off(self._all_ids)
+        self.engine.submit(self._all_ids, Command.STEP, None, self._reader.block)
+
     def _begin_step(self, action: Any, env_id: Ids) -> list[int]:
         ids = self._all_ids if env_id is None else self._check_ids(env_id)
         leaves = self.spec.action.fit_batch(action, len(ids))
-        if self._some_unready or self._faulted:
-            self._refuse_unready(ids)
-        if ids is self._all_ids and self._traffic.is_empty and not self.spec.action.has_objects:
-            self._reader.next_block()
-            for column, leaf in zip(self.engine.rows.action, leaves, strict=True):
-                column[:] = leaf  # type: ignore[index]
-            self._submit(ids, Command.STEP, None)
+        if ids is self._all_ids and self._moves_as_one and self._traffic.is_empty:
+            self._launch_all(leaves)
         else:
+            self._refuse_unready(ids)
             self._launch(ids, [Held(Command.STEP, [leaf[row] for leaf in leaves]) for row in range(len(ids))])
         return ids
 
@@ -298,6 +318,8 @@ class Pool:
         return ids
 
     def _refuse_unready(self, ids: Sequence[int]) -> None:
+        if not (self._some_unready or self._faulted):
+            return
         if fresh := [i for i in ids if self._fresh_N[i]]:
             raise NotReset(f"envs {fresh} were never reset: call reset() first")
         if over := [i for i in ids if self._over_N[i]]:
@@ -407,14 +429,18 @@ class Pool:
         raise errors[0]
 
     def _hand_out(self, ids: list[int]) -> Batch:
-        batch = self._reader.read(None if ids is self._all_ids else ids)
+        batch = self._reader.read_all() if ids is self._all_ids else self._reader.read(ids)
         if self.autoreset is Autoreset.DISABLED:
-            self._over_N[ids] = over = batch.terminated | batch.truncated
-            self._some_unready = self._some_unready or bool(over.any())
+            self._note_ends(ids, batch)
         follow_up = self._traffic.hand_out(ids)
         if follow_up:
             self._launch([i for i, _ in follow_up], [held for _, held in follow_up])
         return batch
+
+    def _note_ends(self, ids: list[int] | slice, batch: Batch) -> None:
+        """Without autoreset, an env whose episode has ended must be reset before it can step."""
+        self._over_N[ids] = over = batch.terminated | batch.truncated
+        self._some_unready = self._some_unready or bool(over.any())
 
     def _ask(
         self, operation: str, name: str, arguments: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], env_id: Ids

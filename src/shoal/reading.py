@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,19 @@ class RowReader:
         self.episodes = 0
         self.batches = 0
         self._engine = engine
-        self._rows = engine.rows
+        self._rows = rows = engine.rows
         self._tree = engine.spec.observation
-        self._blocks = engine.rows.layout.blocks
+        self._blocks = rows.layout.blocks
         self._views = not copy and self._blocks > 1
+        self._is_plain = self._tree.is_single and not self._tree.has_objects
         self._objects: dict[int, list[Any]] = {}
-        self._env_id_N = np.arange(engine.rows.layout.num_envs, dtype=np.int32)
+        self._env_id_N = np.arange(rows.layout.num_envs, dtype=np.int32)
+        # Indexing a column by its block takes as long as copying a small one: done once.
+        scalars = (rows.reward, rows.terminated, rows.truncated, rows.elapsed, rows.first)
+        self._scalars_of_block = [tuple(column[block] for column in scalars) for block in range(self._blocks)]
+        self._obs_of_block: list[list[Any]] = [
+            [None if column is None else column[block] for column in rows.obs] for block in range(self._blocks)
+        ]
 
     def next_block(self, *, keep_rows: bool = False) -> None:
         """Turn to the block that the next results go to; ``keep_rows`` when only some envs will write to it."""
@@ -38,66 +45,91 @@ class RowReader:
             return
         last, self.block = self.block, (self.block + 1) % self._blocks
         if keep_rows:
-            rows = self._rows
-            for column in (*rows.obs, rows.reward, rows.terminated, rows.truncated, rows.elapsed, rows.first):
-                if column is not None:
-                    column[self.block] = column[last]
+            for blocks in (self._scalars_of_block, self._obs_of_block):
+                for new, old in zip(blocks[self.block], blocks[last], strict=True):
+                    if new is not None:
+                        new[:] = old
 
-    def read(self, ids: Sequence[int] | None) -> Batch:
-        """The rows of ``ids`` in this order; None means all envs. Takes what the engine keeps for them beside the rows."""
-        batch = self._rows_of(ids)
-        extras = self._take_extras(batch.env_id) if self._engine.extras else {}
-        if self._tree.has_objects:
-            for row, extra in extras.items():
-                self._objects[int(batch.env_id[row])] = extra.objects or []
-        if ids is not None:
-            self._add_obs(batch, lambda column: column[batch.env_id])
+    def read_all(self) -> Batch:
+        """The rows of all envs, in order. Takes what the engine keeps for them beside the rows."""
+        reward, terminated, truncated, elapsed, first = self._scalars_of_block[self.block]
+        columns = self._obs_of_block[self.block]
+        if self._is_plain:
+            obs = columns[0] if self._views else columns[0].copy()
         else:
-            self._add_obs(batch, _as_is if self._views else np.copy)
-        for row, extra in extras.items():
-            if extra.has_final:
-                batch.finals[row] = (self._final_obs(int(batch.env_id[row]), extra), extra.final_info or {})
-            if extra.info:
-                batch.infos.append((row, extra.info))
-        self.batches += 1
-        self.rows_read += len(batch.env_id)
-        self.episodes += int(np.count_nonzero(batch.terminated | batch.truncated))
-        return batch
+            obs = self._nested([None if c is None else c if self._views else c.copy() for c in columns])
+        batch = Batch(
+            obs,
+            reward.copy(),
+            terminated.copy(),
+            truncated.copy(),
+            self._env_id_N.copy(),
+            elapsed.copy(),
+            first.copy(),
+        )
+        return self._complete(batch)
+
+    def read(self, ids: Sequence[int]) -> Batch:
+        """The rows of ``ids``, in this order, as copies."""
+        reward, terminated, truncated, elapsed, first = self._scalars_of_block[self.block]
+        rows = np.array(ids, np.int32)
+        obs = self._nested([None if c is None else c[rows] for c in self._obs_of_block[self.block]])
+        batch = Batch(obs, reward[rows], terminated[rows], truncated[rows], rows, elapsed[rows], first[rows])
+        return self._complete(batch)
 
     def latest(self) -> Batch:
         """The last row of every env, whether or not it has just answered."""
-        batch = self._rows_of(None)
-        self._add_obs(batch, np.copy)
+        scalars = [column.copy() for column in self._scalars_of_block[self.block]]
+        reward, terminated, truncated, elapsed, first = scalars
+        obs = self._nested([None if c is None else c.copy() for c in self._obs_of_block[self.block]])
+        batch = Batch(obs, reward, terminated, truncated, self._env_id_N.copy(), elapsed, first)
+        self._put_objects(batch)
         return batch
 
-    def _rows_of(self, ids: Sequence[int] | None) -> Batch:
-        rows, block = self._rows, self.block
-        columns = (rows.reward, rows.terminated, rows.truncated, rows.elapsed, rows.first)
-        if ids is None:
-            reward, terminated, truncated, elapsed, first = [column[block].copy() for column in columns]
-            return Batch(None, reward, terminated, truncated, self._env_id_N.copy(), elapsed, first)
-        env_id = np.array(ids, np.int32)
-        reward, terminated, truncated, elapsed, first = [column[block][env_id] for column in columns]
-        return Batch(None, reward, terminated, truncated, env_id, elapsed, first)
-
-    def _add_obs(self, batch: Batch, take: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> None:
-        leaves: list[Any] = [None if column is None else take(column[self.block]) for column in self._rows.obs]
+    def _complete(self, batch: Batch) -> Batch:
+        if self._engine.extras:
+            self._add_extras(batch, self._take_extras(batch.env_id))
         if self._tree.has_objects:
-            self._fill_objects(leaves, batch.env_id)
-        batch.obs = self._tree.unflatten(leaves)
+            self._put_objects(batch)
+        terminated, truncated = np.count_nonzero(batch.terminated), np.count_nonzero(batch.truncated)
+        both = np.count_nonzero(batch.terminated & batch.truncated) if terminated and truncated else 0
+        self.episodes += terminated + truncated - both
+        self.batches += 1
+        self.rows_read += len(batch.env_id)
+        return batch
+
+    def _nested(self, leaves: list[Any]) -> Any:
+        # Object leaves are only known once the extras are taken, so their places are filled later.
+        return leaves if self._tree.has_objects else self._tree.unflatten(leaves)
+
+    def _put_objects(self, batch: Batch) -> None:
+        """Complete the observations of a space with object leaves."""
+        if not self._tree.has_objects:
+            return
+        places = [j for j, leaf in enumerate(self._tree.leaves) if not leaf.is_array]
+        for place, j in enumerate(places):
+            batch.obs[j] = column = np.full(len(batch), None, object)
+            for row, env_id in enumerate(batch.env_id.tolist()):
+                objects = self._objects.get(env_id)
+                if objects:
+                    column[row] = objects[place]
+        batch.obs = self._tree.unflatten(batch.obs)
 
     def _take_extras(self, env_id: npt.NDArray[np.int32]) -> dict[int, Extra]:
         extras = self._engine.extras
         return {row: extras.pop(i) for row, i in enumerate(env_id.tolist()) if i in extras}
 
-    def _fill_objects(self, leaves: list[Any], env_id: npt.NDArray[np.int32]) -> None:
-        places = [j for j, leaf in enumerate(self._tree.leaves) if not leaf.is_array]
-        for place, j in enumerate(places):
-            leaves[j] = column = np.full(len(env_id), None, object)
-            for row, i in enumerate(env_id.tolist()):
-                objects = self._objects.get(i)
-                if objects:
-                    column[row] = objects[place]
+    def _add_extras(self, batch: Batch, extras: dict[int, Extra]) -> None:
+        infos, finals = [], {}
+        for row, extra in extras.items():
+            env_id = int(batch.env_id[row])
+            if extra.objects is not None:
+                self._objects[env_id] = extra.objects
+            if extra.has_final:
+                finals[row] = (self._final_obs(env_id, extra), extra.final_info or {})
+            if extra.info:
+                infos.append((row, extra.info))
+        batch.infos, batch.finals = infos, finals
 
     def _final_obs(self, env_id: int, extra: Extra) -> Any:
         objects = iter(extra.final_objects or ())
@@ -105,6 +137,3 @@ class RowReader:
             [next(objects) if column is None else np.array(column[env_id])[()] for column in self._rows.final]
         )
 
-
-def _as_is(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return column

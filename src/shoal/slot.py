@@ -55,14 +55,27 @@ class Slot:
         seed: The last seed the env was reset with.
     """
 
-    __slots__ = ("_over", "_same_step", "_next_step", "checks", "elapsed", "env", "final", "first", "limit", "seed")
+    __slots__ = (
+        "_check_always",
+        "_checked",
+        "_next_step",
+        "_over",
+        "_same_step",
+        "elapsed",
+        "env",
+        "final",
+        "first",
+        "limit",
+        "seed",
+    )
 
     def __init__(
         self, env: Any, autoreset: Autoreset, max_episode_steps: int | None = None, check: str = "always"
     ) -> None:
         self.env = env
         self.limit = max_episode_steps
-        self.checks = check
+        self._checked = check != "off"
+        self._check_always = check == "always"
         self.elapsed = 0
         self.first = True
         self.final: tuple[Any, Info] | None = None
@@ -82,10 +95,8 @@ class Slot:
         if self._over and self._next_step:
             return self._begin(self.env.reset())
         result = self.env.step(action)
-        if self.checks != "off":
-            _check_step(result)
-            if self.checks == "first":
-                self.checks = "off"
+        if self._checked:
+            self._check(result)
         obs, reward, terminated, truncated, info = result
         if self.first:
             # The step after a same_step boundary is the first of its episode, whatever the last row counted.
@@ -100,6 +111,21 @@ class Slot:
             if self._same_step:
                 return self._finish(obs, reward, terminated, truncated, info)
         return result if truncated is result[3] else (obs, reward, terminated, truncated, info)
+
+    def _check(self, result: Any) -> None:
+        """Judge what ``step`` returned. The usual case is a few set lookups; the rest is explained elsewhere."""
+        if result.__class__ is tuple and len(result) == 5:
+            _, reward, terminated, truncated, info = result
+            if (
+                terminated.__class__ in _FLAGS
+                and truncated.__class__ in _FLAGS
+                and reward.__class__ in _NUMBERS
+                and info.__class__ is dict
+                and _LOWEST <= reward <= _HIGHEST
+            ):
+                self._checked = self._check_always
+                return
+        explain_step(result)
 
     def _finish(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Info) -> Row:
         """End the episode and begin the next in one row; ``elapsed`` stays that of the finished one."""
@@ -132,23 +158,8 @@ def copy_leaves(value: Any) -> Any:
     return value
 
 
-def _check_step(result: Any) -> None:
-    """Judge what ``step`` returned, naming the field that breaks the contract."""
-    reward: Any
-    if result.__class__ is tuple and len(result) == 5:
-        _, reward, terminated, truncated, info = result
-        if (
-            terminated.__class__ in _FLAGS
-            and truncated.__class__ in _FLAGS
-            and reward.__class__ in _NUMBERS
-            and info.__class__ is dict
-            and _LOWEST <= reward <= _HIGHEST
-        ):
-            return
-    _explain_step(result)
-
-
-def _explain_step(result: Any) -> None:
+def explain_step(result: Any) -> None:
+    """Raise the error that names what is wrong with the result of ``step``; return if, on a closer look, it is fine."""
     if not isinstance(result, tuple) or len(result) != 5:
         old = isinstance(result, tuple) and len(result) == 4
         hint = "; this looks like the old Gym API (obs, reward, done, info)" if old else ""

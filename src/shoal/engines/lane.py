@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -36,6 +36,8 @@ class Lane:
         self.specs: dict[int, EnvSpec] = {}
         self._writers: list[RowWriter] = []
         self._action_of: Callable[[int, tuple[Any, ...]], Any] = _no_action
+        self._actions: Callable[[], Iterable[Any]] = _no_action
+        self._has_objects = False
 
     def build(self) -> list[Fault]:
         """Build every env of the lane; what failed is returned, the rest is ready."""
@@ -60,28 +62,70 @@ class Lane:
         checked = self.config.check != "off"
         self._writers = [RowWriter(rows, block, checked=checked) for block in range(rows.layout.blocks)]
         self._action_of = action_reader(rows)
+        self._actions = actions_reader(rows, self.env_ids)
+        self._has_objects = rows.spec.observation.has_objects
 
     def run(self, env_id: int, command: int, request: Request | None, block: int) -> Extra | Fault | None:
         """Carry out one command. The row is written when this returns None or an ``Extra``."""
         slot = self.slots[env_id]
         try:
+            if command == Command.CALL:
+                return Extra(value=_call(slot.env, request), is_answer=True)
             if command == Command.STEP:
                 row = slot.step(self._action_of(env_id, request.action if request else ()))
-            elif command == Command.RESET:
-                row = slot.reset(request.seed, request.options) if request else slot.reset()
             else:
-                return Extra(value=_call(slot.env, request), is_answer=True)
+                row = slot.reset(request.seed, request.options) if request else slot.reset()
             return self._write(env_id, slot, row, self._writers[block])
         # Whatever an env raises, SystemExit included, is the env's fault and must not end the thread it runs in.
         except BaseException as error:
-            return fault_from(
-                error,
-                env_id=env_id,
-                phase=_PHASES[Command(command)],
-                worker=self.worker,
-                episode_step=slot.elapsed,
-                seed=slot.seed,
-            )
+            return self._fault(env_id, Command(command), error)
+
+    def step_all(self, block: int, mark: Callable[[int], None] | None = None) -> dict[int, Extra | Fault]:
+        """Step every env of the lane: ``run`` for each, without its overhead. Returns what is more than a row.
+
+        ``mark`` is told each env id before its env runs, for whoever watches for hung envs.
+        """
+        outcomes: dict[int, Extra | Fault] = {}
+        writer = self._writers[block]
+        put_obs, rewards, terminations, truncations = (
+            writer.put_obs,
+            writer.reward,
+            writer.terminated,
+            writer.truncated,
+        )
+        elapsed, first = writer.elapsed, writer.first
+        for (env_id, slot), action in zip(self.slots.items(), self._actions(), strict=True):
+            if mark is not None:
+                mark(env_id)
+            try:
+                obs, reward, terminated, truncated, info = row = slot.step(action)
+                if info or slot.final is not None or self._has_objects:
+                    extra = self._write(env_id, slot, row, writer)
+                    if extra is not None:
+                        outcomes[env_id] = extra
+                    continue
+                put_obs(env_id, obs)
+                rewards[env_id] = reward
+                terminations[env_id] = terminated
+                truncations[env_id] = truncated
+                elapsed[env_id] = slot.elapsed
+                first[env_id] = slot.first
+            except BaseException as error:
+                outcomes[env_id] = self._fault(env_id, Command.STEP, error)
+                if self.worker is None and isinstance(error, KeyboardInterrupt):
+                    break
+        return outcomes
+
+    def _fault(self, env_id: int, command: Command, error: BaseException) -> Fault:
+        slot = self.slots[env_id]
+        return fault_from(
+            error,
+            env_id=env_id,
+            phase=_PHASES[command],
+            worker=self.worker,
+            episode_step=slot.elapsed,
+            seed=slot.seed,
+        )
 
     def _write(self, env_id: int, slot: Slot, row: Row, writer: RowWriter) -> Extra | None:
         obs, reward, terminated, truncated, info = row
@@ -127,7 +171,17 @@ def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
     return read_tree
 
 
-def _no_action(env_id: int, objects: tuple[Any, ...]) -> Any:
+def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[Any]]:
+    """A function that gives the actions of a whole lane, each as a value of its env's own."""
+    column = rows.action[0]
+    if rows.spec.action.is_single and column is not None:
+        part = column[env_ids[0] : env_ids[-1] + 1]
+        return lambda: list(part.copy())
+    read = action_reader(rows)
+    return lambda: [read(env_id, ()) for env_id in env_ids]
+
+
+def _no_action(*_: Any) -> Any:
     raise RuntimeError("the lane has no memory yet")
 
 

@@ -27,10 +27,12 @@ class SerialEngine:
         self.faults: dict[int, Fault] = {}
         self._lane = Lane(config, range(config.num_envs))
         self._queue: deque[tuple[int, Command, Request | None, int]] = deque()
+        self._all_step_in_block: int | None = None
+        self._all_ids = list(range(config.num_envs))
         self._done: list[int] = []
 
     def start(self) -> None:
-        """Build the envs one by one; the first that fails ends it."""
+        """Build the envs one by one."""
         with closing_on_error(self.close):
             faults = self._lane.build()
             if faults:
@@ -44,28 +46,49 @@ class SerialEngine:
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
         """Queue the commands."""
+        if len(ids) == len(self._all_ids) and command is Command.STEP and not requests:
+            self._all_step_in_block = block
+            return
         requests = requests or {}
         self._queue.extend((i, command, requests.get(i), block) for i in ids)
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Run queued commands until there are enough."""
+        if self._all_step_in_block is not None:
+            if at_least == len(self._all_ids):
+                return self._step_all()
+            self._queue.extend((i, Command.STEP, None, self._all_step_in_block) for i in self._all_ids)
+            self._all_step_in_block = None
         run, queue, done = self._lane.run, self._queue, self._done
         end = None if timeout_s is None else monotonic() + timeout_s
         while queue and len(done) < at_least and (end is None or not done or monotonic() < end):
             env_id, command, request, block = queue.popleft()
             done.append(env_id)
             outcome = run(env_id, command, request, block)
-            if outcome is None:
-                continue
-            if isinstance(outcome, Fault):
-                self.faults[env_id] = outcome
-                if isinstance(outcome.cause, KeyboardInterrupt):
-                    # Ctrl-C by the user: what is finished stays in ``done`` for the next collect.
-                    raise outcome.cause
-            else:
-                self.extras[env_id] = outcome
+            if outcome is not None:
+                self._keep(env_id, outcome)
         self._done = []
         return done
+
+    def _step_all(self) -> list[int]:
+        block, self._all_step_in_block = self._all_step_in_block or 0, None
+        outcomes = self._lane.step_all(block)
+        for env_id, outcome in outcomes.items():
+            if isinstance(outcome, Fault) and isinstance(outcome.cause, KeyboardInterrupt):
+                # Ctrl-C stopped the loop here; the envs behind this one have not moved, and will when asked again.
+                self._done = self._all_ids[: env_id + 1]
+                self._queue.extend((i, Command.STEP, None, block) for i in self._all_ids[env_id + 1 :])
+            self._keep(env_id, outcome)
+        return self._all_ids
+
+    def _keep(self, env_id: int, outcome: Extra | Fault) -> None:
+        if isinstance(outcome, Extra):
+            self.extras[env_id] = outcome
+            return
+        self.faults[env_id] = outcome
+        if isinstance(outcome.cause, KeyboardInterrupt):
+            # Ctrl-C belongs to the caller. What is finished stays for the next collect.
+            raise outcome.cause
 
     def describe(self) -> str:
         """``serial``."""

@@ -48,6 +48,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         self.metadata = {**spec.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = spec.render_mode
         self.spec = spec.registered
+        self._has_objects = spec.observation.has_objects
 
     # ------------------------------------------------------------------ Gymnasium's own calls
 
@@ -91,8 +92,8 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         """End all envs and workers."""
         self.pool.close()
 
-    @property
-    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override,misc]
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """The generator of each env."""
         return self.get_attr("np_random")
 
@@ -134,7 +135,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         return self._obs(batch), batch.reward, batch.terminated, batch.truncated, self._infos(batch)
 
     def _obs(self, batch: Batch) -> Any:
-        return tuples_for_objects(batch.obs) if self.pool.spec.observation.has_objects else batch.obs
+        return tuples_for_objects(batch.obs) if self._has_objects else batch.obs
 
     def _infos(self, batch: Batch) -> dict[str, Any]:
         infos: dict[str, Any] = {}

@@ -1,11 +1,12 @@
 """The shared words through which a pool and its workers talk on every step.
 
-    pool writes     issued, command, flagged, block       worker writes   finished, progress, order, running, notes
+    pool writes     issued, command, flagged, block, rounds    worker writes   finished, progress, order, running, notes
 
 Each env has a sequence number: a command raises ``issued``, its completion copies it to ``finished``, so pending
 means unequal, and a result can only be taken for the command it answers. The upper half of the number is the
 env's incarnation. A lane lists what it finished in ``order``, a ring with a place for each of its envs, and
-publishes it by raising ``progress``. Every word has one writer, so no lock is needed and no death can leave one.
+publishes it by raising ``progress``. A step of the whole pool needs none of that bookkeeping: the pool raises the
+lane's ``rounds`` instead, and the lane steps all its envs. Every word has one writer, so no lock is needed and no death can leave one.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Plan:
         for name in ("command", "flagged", "block"):
             layout.add(name, (rows.num_envs,), np.uint8)
         layout.add("progress", (len(lanes),), np.int64)
+        layout.add("rounds", (len(lanes),), np.int64)
         layout.add("running", (len(lanes),), np.int32)
         layout.add("notes", (num_workers,), np.int64)
         layout.add("stop", (1,), np.uint8)
@@ -63,6 +65,7 @@ class Control:
         self.flagged = words(self.columns["flagged"])
         self.order = words(self.columns["order"])
         self.progress = words(self.columns["progress"])
+        self.rounds = words(self.columns["rounds"])
         self.running = words(self.columns["running"])
         self.notes = words(self.columns["notes"])
         self.stop = words(self.columns["stop"])

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
 
-import numpy as np
-
 from shoal.arrays import Arena, Rows
 from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
 from shoal.engines.lane import closing_on_error
@@ -45,11 +43,14 @@ class ProcessEngine:
         self._owed = [0] * lanes
         self._notes_taken = [0] * self.num_workers
         self._waited_s = [0.0] * lanes
-        self._seen = [0] * lanes
-        self._all_steps = False
+        self._seen = [(0, -1)] * lanes
+        self._sizes = [len(ids) for ids in self.lanes]
+        self._last_round_block = -1
+        self._dirty = True
         self._all_ids = list(range(config.num_envs))
         self._lane_ids = [list(ids) for ids in self.lanes]
         self._done: list[int] = []
+        self._out: set[int] = set()
 
     def start(self) -> None:
         """Start the workers, let them build their envs, and share memory with them."""
@@ -73,10 +74,10 @@ class ProcessEngine:
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
         """Mark the commands and wake the lanes concerned."""
-        if len(ids) == len(self._all_ids) and not requests and self._crew.is_whole:
-            self._submit_all(command, block)
+        if len(ids) == len(self._all_ids) and command is Command.STEP and not requests and self._crew.is_whole and not self.config.one_by_one:
+            self._submit_round(block)
             return
-        self._all_steps = False
+        self._dirty = True
         control, touched = self._control, set()
         for i in ids:
             lane = self._lane_of[i]
@@ -90,24 +91,24 @@ class ProcessEngine:
             control.flagged[i] = bool(requests and i in requests)
             control.issued[i] += 1
             self._owed[lane] += 1
+            self._out.add(i)
             touched.add(lane)
         for lane in touched:
             self._go[lane]()
         if requests:
             self._send_requests(requests)
 
-    def _submit_all(self, command: Command, block: int) -> None:
+    def _submit_round(self, block: int) -> None:
+        """A step of every env: one word per lane instead of several per env."""
         control = self._control
-        if not (self._all_steps and command is Command.STEP):
-            control.command_N[:] = command
-            control.columns["flagged"][:] = 0
-            self._all_steps = command is Command.STEP
-        if self.config.blocks > 1:
+        if self._last_round_block != block or self._dirty:
+            control.command_N[:] = Command.STEP
             control.block_N[:] = block
+            self._last_round_block, self._dirty = block, False
         control.issued_N += 1
-        for lane, ids in enumerate(self.lanes):
-            self._owed[lane] += len(ids)
-        for post in self._go:
+        for lane, post in enumerate(self._go):
+            self._owed[lane] += self._sizes[lane]
+            control.rounds[lane] += 1
             post()
 
     def _send_requests(self, requests: dict[int, Request]) -> None:
@@ -160,6 +161,8 @@ class ProcessEngine:
             else:
                 first, size, order = ids[0], len(ids), self._control.order
                 done += [order[first + position % size] for position in range(taken, now)]
+            if self._out:
+                self._out.difference_update(done)
             worker = self._worker_of_lane[lane]
             if self._control.notes[worker] != self._notes_taken[worker]:
                 self._take_notes(worker)
@@ -202,8 +205,7 @@ class ProcessEngine:
             if not owed or self._worker_of_lane[lane] in self._crew.lost:
                 self._waited_s[lane] = 0.0
                 continue
-            ids = self.lanes[lane]
-            seen = int(self._control.finished_N[ids.start : ids.stop].sum())
+            seen = (self._control.progress[lane], self._control.running[lane])
             if seen != self._seen[lane]:
                 self._seen[lane], self._waited_s[lane] = seen, 0.0
             self._waited_s[lane] += passed_s
@@ -231,26 +233,23 @@ class ProcessEngine:
         where = Where(worker.env_ids, phase, worker.index, worker.pid)
         lost = Fault(where, text, stacks, error_class=EnvTimeout if hung else WorkerDied)
         self._crew.lost[worker.index] = lost
-        unanswered = np.flatnonzero(self._control.issued_N != self._control.finished_N).tolist()
-        for i in worker.env_ids:
-            lane = self._lane_of[i]
-            if not self._owed[lane]:
-                continue
-            # Commands that were finished but not published are as lost as those that never ran.
-            if i in unanswered or self._is_unpublished(i, lane):
-                kind = lost.error_class if culprit in (None, i) else WorkerDied
-                self.faults[i] = replace(lost, where=replace(where, env_ids=(i,)), error_class=kind)
-                self._done.append(i)
+        for i in self._owed_by(worker):
+            kind = lost.error_class if culprit in (None, i) else WorkerDied
+            self.faults[i] = replace(lost, where=replace(where, env_ids=(i,)), error_class=kind)
+            self._done.append(i)
         for lane, index in enumerate(self._worker_of_lane):
             if index == worker.index:
                 self._owed[lane] = 0
 
-    def _is_unpublished(self, env_id: int, lane: int) -> bool:
-        ids = self._lane_ids[lane]
-        unseen = self._owed[lane]
-        order = self._control.order
-        recent = {order[ids[0] + (self._taken[lane] + k) % len(ids)] for k in range(unseen)}
-        return env_id in recent
+    def _owed_by(self, worker: WorkerProcess) -> list[int]:
+        """Envs of this worker whose results have not been taken."""
+        return [
+            i
+            for lane, index in enumerate(self._worker_of_lane)
+            if index == worker.index
+            for i in self.lanes[lane]
+            if self._owed[lane] == self._sizes[lane] or (self._owed[lane] and i in self._out)
+        ]
 
     # ------------------------------------------------------------------ end
 

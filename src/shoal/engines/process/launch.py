@@ -155,7 +155,7 @@ def _advice(error: OSError) -> str:
 
 def _preload() -> None:
     """Have the fork server import what workers need, if it has not started yet and nobody else chose a list."""
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
         forkserver.set_forkserver_preload(_PRELOAD)
 

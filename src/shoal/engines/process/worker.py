@@ -228,14 +228,36 @@ class LaneServer:
         self.one_by_one = worker.boot.config.one_by_one
         self._first, self._size = lane.env_ids[0], len(lane.env_ids)
         self._position = 0
+        self._rounds = 0
 
     def serve(self) -> None:
         """Wait and run until stopped, then close the envs."""
         control, waiter = self.control, Waiter(self.control.go[self.index])
         while not control.stop[0]:
             if waiter.wait(_IDLE_SLICE_S) and not control.stop[0]:
-                self._run_pending()
+                self._run()
         self.lane.close()
+
+    def _run(self) -> None:
+        rounds = self.control.rounds[self.index]
+        if rounds != self._rounds:
+            self._rounds = rounds
+            self._step_all()
+        else:
+            self._run_pending()
+
+    def _step_all(self) -> None:
+        control, first, size = self.control, self._first, self._size
+        running, index = control.running, self.index
+        issued = control.issued_N[first : first + size].copy()
+        outcomes = self.lane.step_all(control.block[first], lambda env_id: running.__setitem__(index, env_id))
+        control.finished_N[first : first + size] = issued
+        running[index] = -1
+        self._position += size
+        notes = Notes(self.allow_pickle)
+        for env_id, outcome in outcomes.items():
+            notes.add(env_id, outcome, self.worker.boot.worker)
+        self._publish(notes.take())
 
     def _run_pending(self) -> None:
         control, run = self.control, self.lane.run

@@ -1,0 +1,145 @@
+"""What the user sees: progress while it runs and a table at the end, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from shoal.cli.drive import Progress, RunResult
+
+_FIRST_LINE_S = 1.0
+_LINE_EVERY_S = 5.0
+
+
+class Display(Protocol):
+    """Shows a run while it goes on."""
+
+    every_s: float
+
+    def show(self, progress: Progress) -> None:
+        """How far it has come."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def display_for(steps: int, *, quiet: bool) -> Display:
+    """A bar on a terminal, lines elsewhere, nothing if ``quiet``. All of it goes to stderr."""
+    if quiet:
+        return _Nothing()
+    console = Console(stderr=True)
+    return _Bar(console, steps) if console.is_terminal else _Lines()
+
+
+class _Nothing:
+    every_s = float("inf")
+
+    def show(self, progress: Progress) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class _Lines(_Nothing):
+    every_s = 0.5
+
+    def __init__(self) -> None:
+        # The first line comes soon, to show that all is well; later ones must not fill a log.
+        self._due_s = _FIRST_LINE_S
+
+    def show(self, progress: Progress) -> None:
+        if progress.elapsed_s >= self._due_s:
+            self._due_s = progress.elapsed_s + _LINE_EVERY_S
+            done = f"{progress.steps:,} of {progress.total_steps:,} steps"
+            print(f"{done}, {_telling(progress)}", file=sys.stderr, flush=True)
+
+
+class _Bar(_Nothing):
+    every_s = 0.1
+
+    def __init__(self, console: Console, steps: int) -> None:
+        self._bars = Bars(
+            TextColumn("{task.fields[done]}"),
+            BarColumn(),
+            TextColumn("{task.fields[telling]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._bars.add_task("", total=steps, done="starting", telling="")
+
+    def show(self, progress: Progress) -> None:
+        self._bars.update(
+            self._task, completed=progress.steps, done=f"{progress.steps:,} steps", telling=_telling(progress)
+        )
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+
+def print_result(result: RunResult) -> None:
+    """The closing table, on stdout."""
+    rows = _table_rows(result)
+    console = Console()
+    if not console.is_terminal:
+        width = max(len(label) for label, _ in rows)
+        print("\n".join(f"{label:<{width}}  {value}" for label, value in rows))
+        return
+    table = Table(box=SIMPLE_HEAD, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in rows:
+        table.add_row(label, value)
+    console.print(table)
+
+
+def _table_rows(result: RunResult) -> list[tuple[str, str]]:
+    batches = f", batches of {result.batch_size}" if result.batch_size < result.num_envs else ""
+    rows = [
+        ("env", f"{result.num_envs} × {result.env}{batches}, autoreset {result.autoreset}"),
+        ("engine", _engine(result)),
+        ("steps", f"{result.steps:,} in {result.elapsed_s:.2f} s" + (" (interrupted)" if result.interrupted else "")),
+        ("steps/s", f"{result.steps_per_s:,.0f}"),
+        ("episodes", f"{result.episodes:,}"),
+    ]
+    if result.mean_return is not None:
+        rows += [
+            ("mean return", f"{result.mean_return:.2f} ± {result.std_return:.2f}"),
+            ("mean length", f"{result.mean_length:.1f}"),
+        ]
+    if result.elapsed_s > 0:
+        parts = (("envs", result.envs_s), ("pool", result.pool_s), ("policy and loop", result.loop_s))
+        rows.append(("time", ", ".join(f"{name} {100 * part / result.elapsed_s:.1f} %" for name, part in parts)))
+    return rows
+
+
+def _engine(result: RunResult) -> str:
+    workers = f", {result.num_workers} workers" if result.num_workers > 1 else ""
+    return f"{result.engine}{workers} ({result.engine_reason or 'as asked'})"
+
+
+def _telling(progress: Progress) -> str:
+    recent = "" if progress.recent_return is None else f", recent return {progress.recent_return:.1f}"
+    return f"{progress.steps_per_s:,.0f} steps/s, {progress.episodes:,} episodes{recent}"

@@ -1,0 +1,133 @@
+"""``shoal run``: step an env and see how fast it goes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.actions import Actor, import_here, load_callable, policy_actor
+from shoal.cli.display import display_for, print_result
+from shoal.cli.drive import RunResult, drive
+from shoal.errors import FaultError, ShoalError
+from shoal.make import make_pool
+
+_FAILED = 2
+_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+# In typer's rich text a line break is a line break, so this is not a docstring.
+RUN_HELP = """Step an env and see how fast it goes.
+
+Progress goes to stderr, the result to stdout.
+The exit code is 0, 2 after an error, or 130 after Ctrl-C, which still prints what was done so far.
+
+[bold]A million steps with 64 envs, on the engine that suits them[/]
+[green]shoal run CartPole-v1[/]
+
+[bold]Eight envs in two processes[/]
+[green]shoal run CartPole-v1 -n 8 --steps 100_000 --engine process --num-workers 2[/]
+
+[bold]An env of your own; answer the first 8 that are ready[/]
+[green]shoal run my_envs:SlowEnv -n 32 --batch-size 8 --engine thread[/]
+
+[bold]A policy of your own, for scripts[/]
+[green]shoal run CartPole-v1 --policy my_policy:act --seed 1 --json[/]
+"""
+
+
+def run(
+    env: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV",
+            help="A Gymnasium id ([cyan]CartPole-v1[/], [cyan]module:MyEnv-v0[/]), or [cyan]module:callable[/], "
+            "where the callable is a class or function that makes an env.",
+        ),
+    ],
+    num_envs: Annotated[int, typer.Option("--num-envs", "-n", min=1, help="How many envs.")] = 64,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Env steps to do, over all envs; [cyan]1_000_000[/] may be written so.")
+    ] = 1_000_000,
+    engine: Annotated[
+        str, typer.Option(help="[cyan]serial[/], [cyan]thread[/], [cyan]process[/] or [cyan]auto[/].")
+    ] = "auto",
+    num_workers: Annotated[
+        int | None, typer.Option(min=1, help="Threads or processes. Left to the engine if not given.")
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rows per batch. Fewer than envs: take the first that are ready (send and recv)."),
+    ] = None,
+    autoreset: Annotated[
+        str, typer.Option(help="[cyan]next_step[/], [cyan]same_step[/] or [cyan]disabled[/] (reset by this loop).")
+    ] = "next_step",
+    seed: Annotated[int | None, typer.Option(help="Seed of the envs and of random actions.")] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="[cyan]random[/], or [cyan]module:callable[/] that takes a batch of observations and returns as "
+            "many actions."
+        ),
+    ] = "random",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the table at the end.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Step an env and see how fast it goes."""
+    with _exit_codes(debug=debug):
+        actor = None if policy == "random" else policy_actor(load_callable(policy, "--policy"))
+        pool_options = {
+            "engine": engine,
+            "num_workers": num_workers,
+            "batch_size": batch_size,
+            "autoreset": autoreset,
+        }
+        result = _run(_env(env), num_envs, pool_options, actor, steps, seed, quiet=quiet or as_json)
+        if as_json:
+            print(json.dumps(result.as_dict()))
+        else:
+            print_result(result)
+        if result.interrupted:
+            raise typer.Exit(_INTERRUPTED)
+
+
+def _run(
+    env: Any, num_envs: int, options: dict[str, Any], actor: Actor | None, steps: int, seed: int | None, *, quiet: bool
+) -> RunResult:
+    with (
+        display_for(steps, quiet=quiet) as display,
+        make_pool(env, num_envs, **options) as pool,
+    ):
+        return drive(pool, actor, steps=steps, seed=seed, on_progress=display.show, progress_every_s=display.every_s)
+
+
+def _env(name: str) -> Any:
+    """A callable for ``module:callable``, otherwise a Gymnasium id, which ``module`` may have registered."""
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        return name
+    module = import_here(module_name, "ENV")
+    return load_callable(name, "ENV") if hasattr(module, attribute.partition(".")[0]) else attribute
+
+
+@contextmanager
+def _exit_codes(*, debug: bool) -> Iterator[None]:
+    """Errors of shoal as one paragraph on stderr, and Ctrl-C without a traceback."""
+    try:
+        yield
+    except ShoalError as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            more = " (--debug shows the traceback)" if isinstance(error, FaultError) else ""
+            print(f"shoal: {' '.join(str(error).split())}{more}", file=sys.stderr)
+        raise typer.Exit(_FAILED) from None
+    except KeyboardInterrupt:
+        print("shoal: interrupted", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from None
