@@ -37,7 +37,7 @@ _HOMES = {
 }
 _MODULES = ("errors", "testing")
 
-__all__ = [*sorted(_HOMES), *_MODULES, "__version__"]  # noqa: PLE0604 - all of them are strings
+__all__ = [*sorted(_HOMES), *_MODULES, "__version__"]
 
 logging.getLogger("shoal").addHandler(logging.NullHandler())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.engines.base import EngineConfig, Timeouts
@@ -10,11 +9,13 @@ from shoal.engines.choose import build_engine
 from shoal.errors import ArgumentError
 from shoal.pool import Pool
 from shoal.recipes import EnvKwargs, Wrapper, recipe_for
-from shoal.seeding import Seed
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.faces.gymnasium import ShoalVectorEnv
+    from shoal.seeding import Seed
 
 # Views stay valid for one further call, and the call after that writes to a block nobody looks at.
 _VIEW_BLOCKS = 3

@@ -9,12 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from time import monotonic, perf_counter
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.batch import Batch
 from shoal.engines.base import Command, Engine, Request
 from shoal.errors import (
     ActionError,
@@ -26,13 +24,18 @@ from shoal.errors import (
     RecvTimeout,
     StateError,
 )
-from shoal.faults import Fault
 from shoal.reading import RowReader
 from shoal.seeding import Seed, seeds_for
 from shoal.slot import Autoreset
-from shoal.spec import EnvSpec
 from shoal.stats import PoolStats
 from shoal.traffic import Held, Traffic
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from shoal.batch import Batch
+    from shoal.faults import Fault
+    from shoal.spec import EnvSpec
 
 Ids = Sequence[int] | np.ndarray[Any, Any] | None
 Options = dict[str, Any] | None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.batch import Batch
-from shoal.engines.base import Engine, Extra
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.engines.base import Engine, Extra
 
 
 class RowReader:
@@ -91,9 +94,10 @@ class RowReader:
             self._add_extras(batch, self._take_extras(batch.env_id))
         if self._tree.has_objects:
             self._put_objects(batch)
-        terminated, truncated = np.count_nonzero(batch.terminated), np.count_nonzero(batch.truncated)
-        both = np.count_nonzero(batch.terminated & batch.truncated) if terminated and truncated else 0
-        self.episodes += terminated + truncated - both
+        ended = np.count_nonzero(batch.terminated)
+        cut = np.count_nonzero(batch.truncated)
+        both = np.count_nonzero(batch.terminated & batch.truncated) if ended and cut else 0
+        self.episodes += int(ended + cut - both)
         self.batches += 1
         self.rows_read += len(batch.env_id)
         return batch
@@ -136,4 +140,3 @@ class RowReader:
         return self._tree.unflatten(
             [next(objects) if column is None else np.array(column[env_id])[()] for column in self._rows.final]
         )
-

@@ -121,7 +121,7 @@ class Slot:
                 and truncated.__class__ in _FLAGS
                 and reward.__class__ in _NUMBERS
                 and info.__class__ is dict
-                and _LOWEST <= reward <= _HIGHEST
+                and _LOWEST <= reward <= _HIGHEST  # type: ignore[operator]
             ):
                 self._checked = self._check_always
                 return

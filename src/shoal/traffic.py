@@ -10,11 +10,13 @@ groups, one per ``send``, in the order of the ids sent; an asynchronous one hand
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shoal.engines.base import Command, Request
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.engines.base import Command, Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -93,8 +94,9 @@ def import_here(module_name: str, what: str) -> ModuleType:
     """
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise ArgumentError(f"{what}: {module_name!r} is not the name of a module")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    # By its full name, not as "": a worker process gets this path too and may start elsewhere.
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:

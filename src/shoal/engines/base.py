@@ -12,18 +12,21 @@ graphs) waits in ``extras``, and an env that failed is in ``faults`` instead of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.arrays import RowLayout, Rows
 from shoal.errors import BackendUnavailable
-from shoal.faults import Fault
 from shoal.slot import Autoreset
-from shoal.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shoal.faults import Fault
+    from shoal.spec import EnvSpec
 
 
 class Command(IntEnum):

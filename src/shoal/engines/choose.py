@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.engines.base import Command, Engine, EngineConfig, Request
 from shoal.errors import ArgumentError, ShoalError
 from shoal.machine import usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAMES = ("auto", "serial", "thread", "process")
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter, thread_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +18,11 @@ from shoal.engines.base import Command, EngineConfig, Extra, Request
 from shoal.errors import EnvConstructError, Where
 from shoal.faults import Fault, fault_from
 from shoal.slot import Row, Slot
-from shoal.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from shoal.spec import EnvSpec
 
 _PHASES = {Command.RESET: "reset", Command.STEP: "step", Command.CALL: "call"}
 _log = logging.getLogger("shoal")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from shoal.arrays import Rows
 from shoal.engines.base import Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.lane import Lane, closing_on_error, common_spec, construction_error
 from shoal.faults import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class SerialEngine:

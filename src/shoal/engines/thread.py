@@ -13,15 +13,18 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from shoal.arrays import Rows
 from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
 from shoal.engines.lane import Lane, closing_on_error, common_spec, construction_error
 from shoal.errors import EnvTimeout, Where
 from shoal.faults import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SLICE_S = 0.1
 _log = logging.getLogger("shoal")

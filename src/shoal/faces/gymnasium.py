@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,12 @@ from gymnasium.vector.utils import batch_space
 
 from shoal.batch import Batch, merge_infos
 from shoal.errors import ArgumentError
-from shoal.pool import Ids, Options, Pool
-from shoal.seeding import Seed
 from shoal.slot import Autoreset
-from shoal.stats import PoolStats
+
+if TYPE_CHECKING:
+    from shoal.pool import Ids, Options, Pool
+    from shoal.seeding import Seed
+    from shoal.stats import PoolStats
 
 Step = tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
 

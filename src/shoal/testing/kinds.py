@@ -190,7 +190,7 @@ def _leave_child(env: _Host) -> None:
     code = f"import time; time.sleep({_FOREVER_S})"
     null = subprocess.DEVNULL
     command = [sys.executable, "-S", "-c", code]
-    env.left_child = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)  # noqa: S603 (our own code)
+    env.left_child = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)  # noqa: S603 - our own code
 
 
 def _with_nan(obs: NDArray[Any]) -> NDArray[Any]:

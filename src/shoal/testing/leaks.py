@@ -34,7 +34,7 @@ _Child: TypeAlias = "tuple[int, float]"
 
 DEFAULT_PREFIXES = ("shoal",)
 _PROC = Path("/proc")
-_SHM = Path("/dev/shm")  # noqa: S108 (looked at, never written)
+_SHM = Path("/dev/shm")  # noqa: S108 - looked at, not written to
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.1
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.spaces import GraphInstance
@@ -18,6 +17,9 @@ from gymnasium.spaces import GraphInstance
 from shoal.engines.base import Extra
 from shoal.engines.process import shipping
 from shoal.errors import ShoalError, SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LENGTH = struct.Struct("<I")
 _FLOAT = struct.Struct("<d")

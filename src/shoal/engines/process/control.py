@@ -6,7 +6,8 @@ Each env has a sequence number: a command raises ``issued``, its completion copi
 means unequal, and a result can only be taken for the command it answers. The upper half of the number is the
 env's incarnation. A lane lists what it finished in ``order``, a ring with a place for each of its envs, and
 publishes it by raising ``progress``. A step of the whole pool needs none of that bookkeeping: the pool raises the
-lane's ``rounds`` instead, and the lane steps all its envs. Every word has one writer, so no lock is needed and no death can leave one.
+lane's ``rounds`` instead, and the lane steps all its envs. Every word has one writer, so no lock is needed and no
+death can leave one.
 """
 
 from __future__ import annotations

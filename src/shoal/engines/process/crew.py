@@ -6,20 +6,22 @@ import os
 import threading
 from dataclasses import replace
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Arena
 from shoal.engines.base import AwakeTime, EngineConfig
 from shoal.engines.lane import common_spec, construction_error
 from shoal.engines.process import shipping
-from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.launch import WorkerProcess, start_method
 from shoal.engines.process.wire import Frame, Kind, WireError
 from shoal.engines.process.worker import Boot, SharedFd
 from shoal.errors import Where
 from shoal.faults import Fault
 from shoal.seeding import entropy
-from shoal.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from shoal.engines.process.control import Control, Plan
+    from shoal.spec import EnvSpec
 
 _SLICE_S = 0.05
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from shoal.arrays import Arena, Rows
 from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
@@ -14,12 +14,16 @@ from shoal.engines.lane import closing_on_error
 from shoal.engines.process import codec, shipping
 from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.crew import Crew
-from shoal.engines.process.launch import WorkerProcess
 from shoal.engines.process.wake import Waiter
 from shoal.engines.process.wire import Frame, Kind, WireError
 from shoal.errors import EnvTimeout, Where, WorkerDied
 from shoal.faults import Fault
 from shoal.machine import usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.engines.process.launch import WorkerProcess
 
 _SLICE_S = 0.05
 
@@ -74,7 +78,13 @@ class ProcessEngine:
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
         """Mark the commands and wake the lanes concerned."""
-        if len(ids) == len(self._all_ids) and command is Command.STEP and not requests and self._crew.is_whole and not self.config.one_by_one:
+        if (
+            len(ids) == len(self._all_ids)
+            and command is Command.STEP
+            and not requests
+            and self._crew.is_whole
+            and not self.config.one_by_one
+        ):
             self._submit_round(block)
             return
         self._dirty = True

@@ -10,17 +10,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import forkserver
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Arena
 from shoal.engines.process import worker as worker_module
 from shoal.engines.process.wire import Channel
 from shoal.engines.process.worker import Boot, SharedFd, single_threaded_libraries
 from shoal.errors import ArgumentError, ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 METHODS = ("forkserver", "fork", "spawn")
 # What every worker needs, loaded once in the fork server instead of once per worker.

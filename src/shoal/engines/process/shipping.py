@@ -10,12 +10,14 @@ Infos and observations are not here: they cross as plain data (``codec``), unles
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from shoal.errors import ShippingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 def pack_factories(factories: Sequence[Callable[[], Any]]) -> bytes:

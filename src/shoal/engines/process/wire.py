@@ -12,12 +12,14 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
 from enum import IntEnum
 from time import monotonic
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _HEADER = struct.Struct("<4sBiQ")
 _MAGIC = b"SHOA"

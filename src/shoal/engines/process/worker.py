@@ -17,10 +17,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing import reduction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +32,9 @@ from shoal.engines.process.wake import Waiter
 from shoal.engines.process.wire import Channel, Kind
 from shoal.errors import ShippingError, ShoalError
 from shoal.faults import Fault, fault_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Note = tuple[Kind, int, bytes]
 
@@ -118,7 +120,7 @@ def _settle(boot: Boot) -> None:
     # Forked workers share the parent's generators: without this, every env that uses them would draw the same.
     state = np.random.SeedSequence(boot.entropy, spawn_key=(boot.worker,)).generate_state(2)
     random.seed(int(state[0]))
-    np.random.seed(int(state[1]))  # noqa: NPY002 - envs that use the legacy generator are the point
+    np.random.seed(int(state[1]))
 
 
 def _limit_loaded_libraries() -> None:
