@@ -225,9 +225,13 @@ class Pool:
     def _step_all(self, action: Any) -> Batch:
         """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
         self._launch_all(self.spec.action.fit_batch(action, self.num_envs))
-        self._collect(self.num_envs, None)
-        if self.engine.faults:
-            return self._receive(self._all_ids, self.num_envs)
+        try:
+            self._collect(self.num_envs, None)
+            if self.engine.faults:
+                self._raise_faults(self._all_ids)
+        except BaseException:
+            self._keep(self._all_ids, ())
+            raise
         self._traffic.hand_out(self._all_ids)
         batch = self._reader.read_all()
         if self.autoreset is Autoreset.DISABLED:
@@ -367,17 +371,15 @@ class Pool:
         """Wait for rows of ``group`` and hand them out; what is not handed out stays for the next ``recv``."""
         ids: list[int] = []
         try:
-            if group is self._all_ids and least is None:
-                self._collect(full, None)
-                ids = group
-            else:
-                ids = self._await(group, full, full if least is None else least, timeout, max_wait)[:full]
+            ids = self._await(group, full, full if least is None else least, timeout, max_wait)[:full]
             if self.engine.faults:
                 self._raise_faults(ids)
         except BaseException:
             self._keep(group, ())
             raise
-        if group is not None and len(ids) < len(group):
+        if group is not None:
+            if len(ids) == len(group):
+                return self._hand_out(group)
             self._keep(group, ids)
         return self._hand_out(ids)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,8 +106,11 @@ def _sources(env: Any, num_envs: int | None) -> list[Any]:
 
 def _source(env: Any) -> Any:
     if isinstance(env, str):
+        module, _, name = env.rpartition(":")
         try:
-            return gym.spec(env)
+            if module:
+                importlib.import_module(module)
+            return gym.spec(name)
         except gym.error.Error as error:
             raise ArgumentError(f"env: {error}") from error
         except ModuleNotFoundError as error:

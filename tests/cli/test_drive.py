@@ -11,7 +11,7 @@ import pytest
 
 import shoal
 from shoal.batch import Batch
-from shoal.cli.actions import policy_actor
+from shoal.cli.actions import RandomActions, policy_actor
 from shoal.cli.drive import EpisodeTally, Progress, drive
 from shoal.errors import ArgumentError, EnvStepError
 from shoal.testing import CountingEnv, DictTupleEnv, FaultEnv, ScriptedEnv
@@ -104,8 +104,9 @@ def test_a_policy_sees_as_many_rows_as_it_has_to_answer(engine: str, make_pool: 
 def test_nested_observations_are_cut_to_the_rows_that_go_on(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(DictTupleEnv, 3, engine="serial", autoreset="disabled", batch_size=2, max_episode_steps=3)
     rows_seen = []
+    random_actions = RandomActions(pool.spec.action, seed=1)
 
-    def act(obs: Any, rows: int) -> np.ndarray:
+    def act(obs: Any, rows: int) -> Any:
         leaves = [obs]
         while leaves:
             leaf = leaves.pop()
@@ -114,7 +115,7 @@ def test_nested_observations_are_cut_to_the_rows_that_go_on(make_pool: Callable[
             else:
                 assert len(leaf) == rows
         rows_seen.append(rows)
-        return np.zeros(rows, np.int64)
+        return random_actions(obs, rows)
 
     assert drive(pool, act, steps=30, seed=1).mean_length == 3.0
     assert 1 in rows_seen

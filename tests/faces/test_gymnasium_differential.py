@@ -46,14 +46,20 @@ SEED = 20
 
 
 class Case(NamedTuple):
-    """An env both sides can make: an id with a time limit, or a callable."""
+    """An env that both sides can make: an id with a time limit, or a callable.
+
+    ``standard`` is what the reference runs instead, where Gymnasium cannot run the env itself right.
+    """
 
     source: str | Callable[[], gym.Env[Any, Any]]
     limit: int | None = None
+    standard: Callable[[], gym.Env[Any, Any]] | None = None
 
     def make(self) -> gym.Env[Any, Any]:
         """One env, for the reference."""
-        return gym.make(self.source, max_episode_steps=self.limit) if isinstance(self.source, str) else self.source()
+        if isinstance(self.source, str):
+            return gym.make(self.source, max_episode_steps=self.limit)
+        return (self.standard or self.source)()
 
 
 CASES = {
@@ -68,7 +74,8 @@ CASES = {
     "FrozenLake": Case("FrozenLake-v1"),
     "counting": Case(functools.partial(CountingEnv, infos=True)),
     "counting, float32 image": Case(functools.partial(CountingEnv, obs_shape=(4, 3, 2), dtype=np.float32)),
-    "reused buffer": Case(functools.partial(WrappedBufferEnv, infos=True)),
+    # Gymnasium keeps a reference to the last observation, so it is not the standard for an env that reuses its buffer.
+    "reused buffer": Case(WrappedBufferEnv, standard=CountingEnv),
     "nested": Case(DictTupleEnv),
     "text": Case(TextEnv),
     "sequence": Case(SequenceEnv),
@@ -111,7 +118,7 @@ def assert_same(ours: Any, theirs: Any, path: str) -> None:
         # Beside an array, a number is a number: a final observation may be an int where we have an int64.
         mine, yours = np.asarray(ours), np.asarray(theirs)
         assert (mine.dtype, mine.shape) == (yours.dtype, yours.shape), path
-        np.testing.assert_array_equal(mine, yours, err_msg=path)
+        assert np.array_equal(mine, yours, equal_nan=yours.dtype.kind == "f"), f"{path}: {ours!r}, not {theirs!r}"
 
 
 def assert_same_result(ours: tuple[Any, ...], theirs: tuple[Any, ...], at: int) -> None:
@@ -216,6 +223,8 @@ def pair_of() -> Iterator[Callable[..., Pair]]:
     yield make
     for pair in pairs:
         pair.close()
+    # pytest holds on to this function, and with it to the pools, beyond the check for leaks.
+    pairs.clear()
 
 
 # ---------------------------------------------------------------------- tests
@@ -229,7 +238,8 @@ def test_every_env_gives_the_references_data(
 ) -> None:
     pair = pair_of(CASES[name], 3, engine, mode)
     pair.reset(seed=SEED)
-    pair.play(250)
+    # Times three envs; registered envs have longer episodes.
+    pair.play(250 if isinstance(CASES[name].source, str) else 100)
     assert pair.episodes > 10
 
 

@@ -219,5 +219,12 @@ def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _own(obs: Any) -> Any:
-    """The observation as it is now, in case the env writes the next one into the same memory."""
-    return _map_leaves(obs, np.copy) if isinstance(obs, np.ndarray) else obs
+    """The observation as it is now, in case the env writes the next one into the same memory.
+
+    A leaf without axes comes back as a numpy scalar, since a row of a column can be nothing else.
+    """
+    return _map_leaves(obs, lambda leaf: np.copy(leaf)[()] if type(leaf) is np.ndarray else leaf) if _is_tree(obs) else obs
+
+
+def _is_tree(obs: Any) -> bool:
+    return type(obs) in (dict, tuple, np.ndarray)

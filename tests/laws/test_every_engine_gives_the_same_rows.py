@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from law_oracle import Ledger, assert_same, read_answer, stack_actions
 
@@ -37,6 +37,8 @@ bounded = settings(
     deadline=None,
     derandomize=True,
     database=None,
+    # Explaining a failure would play hundreds of further examples, each with waits.
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 MODES = ("next_step", "same_step", "disabled")
@@ -126,9 +128,16 @@ class Player:
     def __init__(self, pool: Pool, ledger: Ledger, first_seed: int) -> None:
         self.pool = pool
         self.ledger = ledger
+        self.held: list[tuple[Any, Any]] = []
         self.reset(list(range(pool.num_envs)), first_seed)
 
     def play(self, call: Call) -> None:
+        """Make one call, or the nearest one that is allowed now."""
+        newest = self.held[-1:]
+        self._play(call)
+        assert_unchanged(newest)  # copy or view, it lasts for at least one further call
+
+    def _play(self, call: Call) -> None:
         ids = call.order[: call.how_many]
         if call.name == "recv" or (call.name == "step" and self.ledger.busy):
             self.recv(call)
@@ -177,6 +186,7 @@ class Player:
             self.pool.recv()
 
     def _check(self, batch: Any, least: int, most: int) -> None:
+        self.held.append((batch.obs, batch.obs.copy()))
         assert least <= len(batch) <= most
         if self.pool.is_async:
             self.ledger.receive(batch)
@@ -185,6 +195,7 @@ class Player:
 
     def _check_own(self, batch: Any, ids: list[int]) -> None:
         """A synchronous call returns exactly its own rows, whatever else is under way."""
+        self.held.append((batch.obs, batch.obs.copy()))
         assert batch.env_id.tolist() == ids
         assert self.ledger.groups.pop() == ids
         self.ledger.receive(batch)
@@ -192,6 +203,11 @@ class Player:
     @staticmethod
     def _seeds(ids: list[int], seed: int | None) -> list[int | None]:
         return [None if seed is None else seed + i for i in ids]
+
+
+def assert_unchanged(held: list[tuple[Any, Any]]) -> None:
+    for now, then in held:
+        np.testing.assert_array_equal(now, then)
 
 
 @contextmanager
@@ -217,7 +233,7 @@ def test_rows_follow_from_script_seed_and_actions_alone(shape: Shape, autoreset:
         lambda: ScriptedEnv(some_script), shape, autoreset=autoreset, batch_size=max(1, num_envs - 1)
     ) as pool:
 
-        @settings(bounded, max_examples=12)
+        @settings(bounded, max_examples=40)
         @given(
             env_scripts=st.lists(scripts, min_size=num_envs, max_size=num_envs),
             trace=calls(num_envs),
@@ -231,6 +247,7 @@ def test_rows_follow_from_script_seed_and_actions_alone(shape: Shape, autoreset:
                 for call in trace:
                     player.play(call)
                 player.finish()
+                assert_unchanged(player.held)
 
         law()
 
@@ -244,7 +261,7 @@ def test_a_synchronous_pool_answers_in_the_order_asked(shape: Shape, autoreset: 
         lambda: CountingEnv(infos=True), shape, autoreset=autoreset, copy=copy, max_episode_steps=limit
     ) as pool:
 
-        @settings(bounded, max_examples=12)
+        @settings(bounded, max_examples=40)
         @given(trace=calls(shape.num_envs), seed=st.integers(0, 1000))
         def law(trace: list[Call], seed: int) -> None:
             pool.reset()

@@ -37,6 +37,9 @@ class Command(IntEnum):
     CALL = 3
 
 
+Call = tuple[str, str, tuple[Any, ...], dict[str, Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a command needs beyond its row: one per env, only when there is something to say.
@@ -51,7 +54,7 @@ class Request:
     seed: int | None = None
     options: dict[str, Any] | None = None
     action: tuple[Any, ...] = ()
-    call: tuple[str, str, tuple[Any, ...], dict[str, Any]] | None = None
+    call: Call | None = None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.adapters import adapt, describe
 from shoal.arrays import Rows, RowWriter
-from shoal.engines.base import Command, EngineConfig, Extra, Request
+from shoal.engines.base import Call, Command, EngineConfig, Extra, Request
 from shoal.errors import EnvConstructError, Where
 from shoal.faults import Fault, fault_from
 from shoal.slot import Row, Slot
@@ -41,6 +41,9 @@ class Lane:
         self._action_of: Callable[[int, tuple[Any, ...]], Any] = _no_action
         self._actions: Callable[[], Iterable[Any]] = _no_action
         self._has_objects = False
+        # Which env is at work, for whoever watches for hung ones: an engine may put shared memory here.
+        self.running: memoryview | list[int] = [-1]
+        self.place = 0
 
     def build(self) -> list[Fault]:
         """Build every env of the lane; what failed is returned, the rest is ready."""
@@ -72,8 +75,8 @@ class Lane:
         """Carry out one command. The row is written when this returns None or an ``Extra``."""
         slot = self.slots[env_id]
         try:
-            if command == Command.CALL:
-                return Extra(value=_call(slot.env, request), is_answer=True)
+            if request is not None and request.call is not None:
+                return Extra(value=_call(slot.env, request.call), is_answer=True)
             if command == Command.STEP:
                 row = slot.step(self._action_of(env_id, request.action if request else ()))
             else:
@@ -83,11 +86,8 @@ class Lane:
         except BaseException as error:
             return self._fault(env_id, Command(command), error)
 
-    def step_all(self, block: int, mark: Callable[[int], None] | None = None) -> dict[int, Extra | Fault]:
-        """Step every env of the lane: ``run`` for each, without its overhead. Returns what is more than a row.
-
-        ``mark`` is told each env id before its env runs, for whoever watches for hung envs.
-        """
+    def step_all(self, block: int) -> dict[int, Extra | Fault]:
+        """Step every env of the lane: ``run`` for each, without its overhead. Returns what is more than a row."""
         outcomes: dict[int, Extra | Fault] = {}
         writer = self._writers[block]
         put_obs, rewards, terminations, truncations = (
@@ -97,9 +97,9 @@ class Lane:
             writer.truncated,
         )
         elapsed, first = writer.elapsed, writer.first
+        running, place = self.running, self.place
         for (env_id, slot), action in zip(self.slots.items(), self._actions(), strict=True):
-            if mark is not None:
-                mark(env_id)
+            running[place] = env_id
             try:
                 obs, reward, terminated, truncated, info = row = slot.step(action)
                 if info or slot.final is not None or self._has_objects:
@@ -188,9 +188,8 @@ def _no_action(*_: Any) -> Any:
     raise RuntimeError("the lane has no memory yet")
 
 
-def _call(env: Any, request: Request | None) -> Any:
-    assert request is not None and request.call is not None
-    operation, name, args, kwargs = request.call
+def _call(env: Any, call: Call) -> Any:
+    operation, name, args, kwargs = call
     if operation == "measure":
         return measure(env)
     if operation == "set":

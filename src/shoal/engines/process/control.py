@@ -5,9 +5,9 @@
 Each env has a sequence number: a command raises ``issued``, its completion copies it to ``finished``, so pending
 means unequal, and a result can only be taken for the command it answers. The upper half of the number is the
 env's incarnation. A lane lists what it finished in ``order``, a ring with a place for each of its envs, and
-publishes it by raising ``progress``. A step of the whole pool needs none of that bookkeeping: the pool raises the
-lane's ``rounds`` instead, and the lane steps all its envs. Every word has one writer, so no lock is needed and no
-death can leave one.
+publishes it by raising ``progress``. A step of the whole pool needs less: the pool raises the number in ``rounds``,
+and a lane that sees a new number steps all its envs. Every word has one writer, so no lock is needed and no death
+can leave one.
 """
 
 from __future__ import annotations

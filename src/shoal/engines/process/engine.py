@@ -49,6 +49,7 @@ class ProcessEngine:
         self._waited_s = [0.0] * lanes
         self._seen = [(0, -1)] * lanes
         self._sizes = [len(ids) for ids in self.lanes]
+        self._rounds = 0
         self._last_round_block = -1
         self._dirty = True
         self._all_ids = list(range(config.num_envs))
@@ -115,10 +116,11 @@ class ProcessEngine:
             control.command_N[:] = Command.STEP
             control.block_N[:] = block
             self._last_round_block, self._dirty = block, False
-        control.issued_N += 1
+        self._rounds += 1
+        self._owed[:] = self._sizes
+        rounds = control.rounds
         for lane, post in enumerate(self._go):
-            self._owed[lane] += self._sizes[lane]
-            control.rounds[lane] += 1
+            rounds[lane] = self._rounds
             post()
 
     def _send_requests(self, requests: dict[int, Request]) -> None:

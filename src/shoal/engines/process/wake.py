@@ -83,9 +83,10 @@ class Waiter:
         end = start + 2 * self._budget
         try_acquire, pause = self.semaphore.try_acquire, os.sched_yield
         while True:
-            if try_acquire() or try_acquire() or try_acquire():
-                return True
+            # Yield first: whoever is to answer may be queued behind us on this very core.
             pause()
+            if try_acquire() or try_acquire():
+                return True
             if perf_counter() > end:
                 return False
 

@@ -98,8 +98,10 @@ def main(boot: Boot) -> None:
     for fd in boot.inherited_fds:
         os.close(fd)
     _settle(boot)
+    worker = Worker(boot)
     with single_threaded_libraries():
-        Worker(boot).serve()
+        worker.serve()
+    worker.channel.close()
 
 
 def _settle(boot: Boot) -> None:
@@ -228,6 +230,7 @@ class LaneServer:
         self.control = worker.control
         self.allow_pickle = worker.boot.config.allow_pickle
         self.one_by_one = worker.boot.config.one_by_one
+        lane.running, lane.place = self.control.running, index
         self._first, self._size = lane.env_ids[0], len(lane.env_ids)
         self._position = 0
         self._rounds = 0
@@ -249,17 +252,15 @@ class LaneServer:
             self._run_pending()
 
     def _step_all(self) -> None:
-        control, first, size = self.control, self._first, self._size
-        running, index = control.running, self.index
-        issued = control.issued_N[first : first + size].copy()
-        outcomes = self.lane.step_all(control.block[first], lambda env_id: running.__setitem__(index, env_id))
-        control.finished_N[first : first + size] = issued
-        running[index] = -1
-        self._position += size
+        outcomes = self.lane.step_all(self.control.block[self._first])
+        self._position += self._size
+        self._publish(self._notes(outcomes) if outcomes else [])
+
+    def _notes(self, outcomes: dict[int, Extra | Fault]) -> list[Note]:
         notes = Notes(self.allow_pickle)
         for env_id, outcome in outcomes.items():
             notes.add(env_id, outcome, self.worker.boot.worker)
-        self._publish(notes.take())
+        return notes.take()
 
     def _run_pending(self) -> None:
         control, run = self.control, self.lane.run
@@ -283,7 +284,6 @@ class LaneServer:
             if self.one_by_one:
                 self._publish(notes.take())
                 count = 0
-        running[index] = -1
         if count:
             self._publish(notes.take())
 
@@ -294,6 +294,7 @@ class LaneServer:
         """
         for _ in notes:
             self.worker.announce()
+        self.control.running[self.index] = -1
         self.control.progress[self.index] = self._position
         self.control.done.post()
         for kind, env_id, payload in notes:

@@ -1,0 +1,96 @@
+"""What the documentation says is true: examples and Python blocks run, tables hold what a pool returns."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.testing import ScriptedEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks_of(page: Path) -> str:
+    """The Python blocks of a page as one script, each on the lines it has there, so that tracebacks point home."""
+    text = page.read_text(encoding="utf-8")
+    lines: list[str] = []
+    for block in BLOCK.finditer(text):
+        lines += [""] * (text.count("\n", 0, block.start(1)) - len(lines))
+        lines += block[1].splitlines()
+    return "\n".join(lines)
+
+
+def run(script: Path, cwd: Path) -> str:
+    """What a script prints; it must end well and say nothing on stderr."""
+    # The shoal that is under test, also where it is found by a relative path.
+    environment = {**os.environ, "PYTHONPATH": str(Path(shoal.__file__).parents[1])}
+    command = [sys.executable, "-W", "error", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, cwd=cwd, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example(example: Path, tmp_path: Path) -> None:
+    assert run(example, tmp_path), "an example shows something"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=lambda path: path.stem)
+def test_code_blocks_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    script = tmp_path / f"{page.stem}.py"
+    script.write_text(blocks_of(page), encoding="utf-8")
+    run(script, tmp_path)
+
+
+def test_the_examples_are_found() -> None:
+    assert len(EXAMPLES) >= 3
+    assert blocks_of(ROOT / "README.md")
+    assert blocks_of(ROOT / "docs" / "quickstart.md")
+
+
+def rows_in_the_page(mode: str) -> list[list[str]]:
+    """The table of a mode in docs/boundaries.md, without emphasis: call, obs, reward, flags, elapsed, first, final."""
+    text = (ROOT / "docs" / "boundaries.md").read_text(encoding="utf-8")
+    section = text.split(f"\n### {mode}\n")[1].split("\n#")[0]
+    lines = [line.strip("|").replace("*", "").replace("`", "") for line in section.splitlines() if line[:1] == "|"]
+    return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+
+
+def row_of_the_pool(call: str, batch: shoal.Batch) -> list[str]:
+    """The same of a row that a pool of one env returned; a0 is the first observation of the first episode."""
+
+    def name(obs: np.ndarray) -> str:
+        position, episode = int(obs[0]), int(obs[1])
+        return f"{'abc'[episode]}{position - (0, 3, 5)[episode]}"
+
+    flags = [""] * 3 if call == "reset" else [f"{batch.reward[0]:g}", str(batch.terminated[0]), str(batch.truncated[0])]
+    final = name(batch.finals[0][0]) if batch.finals else ""
+    return [name(batch.obs[0]), *flags, str(batch.elapsed_step[0]), str(batch.first[0]), final]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_the_tables_about_boundaries_are_true(mode: str, make_pool: Callable[..., shoal.Pool]) -> None:
+    ends = [(False, False), (False, False), (True, False), (False, False), (False, True)]
+    script = [(reward, *flags, {}) for reward, flags in enumerate(ends, start=1)]
+    pool = make_pool(lambda: ScriptedEnv(script), 1, engine="serial", autoreset=mode)
+    table = rows_in_the_page(mode)
+    assert len(table) >= 6
+    for seed, (call, *told) in enumerate(table):
+        verb = call.split()[0].rstrip(",")
+        batch = pool.step(np.zeros(1, np.int64)) if verb == "step" else pool.reset(None if seed else 0)
+        assert row_of_the_pool(verb, batch) == told
