@@ -17,8 +17,6 @@ from shoal.make import make_pool
 from shoal.slot import Autoreset
 from shoal.testing import CountingEnv, FaultEnv, SampleEnv
 
-leak_guard = pytest.fixture(autouse=True)(testing.leak_guard)
-
 ENGINES = ("serial", "thread", "process")
 engines = pytest.mark.parametrize("engine", ENGINES)
 

@@ -483,7 +483,7 @@ def test_nested_actions_are_named_by_their_path() -> None:
         pedals = ([0.0, 0.0], [0.0, 2.0])
         with pytest.raises(ActionError, match=r"action\['pedals'\]\[1\]: row 1"):
             pool.step({"gear": [0, 1], "pedals": pedals})
-        with pytest.raises(ActionError, match="missing.*gear"):
+        with pytest.raises(ActionError, match=r"missing.*gear"):
             pool.step({"pedals": pedals})
 
 

@@ -17,12 +17,14 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from shoal.errors import ResourceError, SpecError
+from shoal.machine import available_memory_bytes
 from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener
 
 _ALIGNMENT = 64  # a cache line: two workers never write to the same one at column borders
@@ -63,16 +65,14 @@ class Arena:
         Raises:
             ResourceError: If the system has no room for them.
         """
+        # Taking pages that are not there would wake the out-of-memory killer, so the size is looked at first.
+        if size_bytes > available_memory_bytes():
+            raise no_room(size_bytes, errno.ENOMEM)
         try:
             os.posix_fallocate(fd, 0, max(size_bytes, 1))
             return cls(fd, size_bytes)
         except (OSError, ValueError) as error:
-            code = getattr(error, "errno", None) or errno.ENOMEM
-            raise ResourceError(
-                code,
-                f"no room for {size_bytes / 2**20:.1f} MiB of shared memory ({os.strerror(code)}); "
-                "use fewer envs, smaller observations, or raise the memory limit",
-            ) from error
+            raise no_room(size_bytes, getattr(error, "errno", None) or errno.ENOMEM) from error
 
     @staticmethod
     def open_file() -> int:
@@ -85,6 +85,15 @@ class Arena:
     def address(self, array: np.ndarray[Any, Any]) -> int:
         """Where an array of this arena lies in this process."""
         return int(array.ctypes.data)
+
+
+def no_room(size_bytes: int, code: int) -> ResourceError:
+    """The error for memory that cannot be had."""
+    return ResourceError(
+        code,
+        f"no room for {size_bytes / 2**20:.1f} MiB of shared memory ({os.strerror(code)}); "
+        "use fewer envs, smaller observations, or raise the memory limit",
+    )
 
 
 @dataclass(frozen=True)
@@ -182,7 +191,7 @@ def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], che
     if tree.is_single:
         write = writers[0]
         if write is None:
-            return lambda row, value: [value]
+            return lambda row, value: [deepcopy(value)]
         return write
     flatten = flattener(tree)
     if not tree.has_objects:
@@ -197,7 +206,8 @@ def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], che
         objects = []
         for write, item in zip(writers, flatten(value), strict=True):
             if write is None:
-                objects.append(item)
+                # A later step may change the object, and the row may be read after that.
+                objects.append(deepcopy(item))
             else:
                 write(row, item)
         return objects
@@ -212,7 +222,8 @@ def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, checked: bool)
         return column.__setitem__
     shape, dtype, fit, ndarray = leaf.shape, leaf.dtype, leaf.fit, np.ndarray
     if not shape:
-        view = words(column)
+        # Memoryviews know no half floats.
+        view: Any = column if dtype == np.float16 else words(column)
         exact = (int, np.int64) if dtype == np.int64 else (dtype.type,)
 
         def write_scalar(row: int, value: Any) -> None:

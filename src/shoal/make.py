@@ -9,6 +9,7 @@ from shoal.engines.choose import build_engine
 from shoal.errors import ArgumentError
 from shoal.pool import Pool
 from shoal.recipes import EnvKwargs, Wrapper, recipe_for
+from shoal.seeding import seeds_for
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def make_pool(
         allow_pickle=allow_pickle,
         seed=seed if isinstance(seed, int) else None,
     )
+    seeds_for(seed, count)  # a seed that makes no sense is refused before anything starts
     running, reason = build_engine(engine, config)
     return Pool(running, autoreset=config.autoreset, batch_size=batch_size, seed=seed, copy=copy, engine_reason=reason)
 

@@ -7,7 +7,7 @@ A call goes through four stages, and each has one place: actions are checked as 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from shoal.errors import (
     NothingInFlight,
     NotReset,
     RecvTimeout,
+    ShoalError,
     StateError,
 )
 from shoal.reading import RowReader
@@ -97,6 +98,7 @@ class Pool:
         self._faulted: dict[int, Fault] = {}
         self._gate = _Gate(self)
         self._born = monotonic()
+        self._resetting: set[int] = set()
         self._resets = self._faults = 0
         self._waiting_s = 0.0
 
@@ -164,6 +166,10 @@ class Pool:
 
     def call(self, name: str, *args: Any, env_id: Ids = None, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each env (or read an attribute) and return the answers in the order of the ids."""
+        return self.ask(name, args, kwargs, env_id)
+
+    def ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], env_id: Ids = None) -> tuple[Any, ...]:
+        """``call`` with the arguments in a tuple and a dict, so that none of them can be mistaken for the pool's."""
         return self._ask("call", name, [(args, kwargs)], env_id)
 
     def get_attr(self, name: str, env_id: Ids = None) -> tuple[Any, ...]:
@@ -204,6 +210,11 @@ class Pool:
         """End all envs and workers. Bounded in time, silent, and safe to call twice or from another thread."""
         self.is_closed = True
         self.engine.close()
+        # The memory goes with the pool, unless a thread is still inside and about to learn that it is closed.
+        if self._gate.try_enter():
+            self._reader.release()
+            self.engine.release()
+            self._gate.leave()
 
     def latest(self) -> Batch:
         """The last row of every env, whether or not it has just answered."""
@@ -273,7 +284,7 @@ class Pool:
         self._fresh_N[ids] = False
         self._over_N[ids] = False
         self._some_unready = bool(self._fresh_N.any() or self._over_N.any())
-        self._resets += len(ids)
+        self._resetting.update(ids)
         return ids
 
     def _launch(self, ids: Sequence[int], commands: Sequence[Held]) -> None:
@@ -306,12 +317,19 @@ class Pool:
 
     def _submit(self, ids: list[int], command: Command, requests: dict[int, Request] | None) -> None:
         self._traffic.take_off(ids)
-        self.engine.submit(ids, command, requests, self._reader.block)
+        try:
+            self.engine.submit(ids, command, requests, self._reader.block)
+        except ShoalError:
+            self._traffic.cancel(ids)
+            raise
 
     def _check_ids(self, env_id: Ids) -> list[int]:
         if env_id is None:
             return self._all_ids
-        array = np.asarray(env_id)
+        try:
+            array = np.asarray(env_id)
+        except ValueError:
+            raise ActionError(f"env_id: expected a list of ints, got {env_id!r}") from None
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise ActionError(f"env_id: expected a list of ints, got {env_id!r}")
         ids: list[int] = array.tolist()
@@ -336,15 +354,19 @@ class Pool:
 
     def _abandon(self, ids: Sequence[int]) -> None:
         """Wait for what these envs are doing and drop it."""
-        if self._traffic.is_empty:
-            self._drop_faults(ids)
-            return
-        while any(self._traffic.is_flying(i) for i in ids):
-            self._collect(1, None)
-        self._traffic.forget(ids)
+        if not self._traffic.is_empty:
+            self._traffic.abandon(ids)
+            self._await_void()
+        self._resetting.difference_update(ids)
         self._drop_faults(ids)
 
-    def _drop_faults(self, ids: Sequence[int]) -> None:
+    def _await_void(self) -> None:
+        """Wait until the engine is done with commands whose results nobody wants."""
+        while void := set(self._traffic.void):
+            self._collect(1, None)
+            self._drop_faults(void - self._traffic.void)
+
+    def _drop_faults(self, ids: Iterable[int]) -> None:
         if self._faulted or self.engine.faults or self.engine.extras:
             for i in ids:
                 self._faulted.pop(i, None)
@@ -397,15 +419,17 @@ class Pool:
         start = monotonic()
         end = None if timeout is None else start + timeout
         patience = start + (max_wait or 0.0) if least < full else None
+        has_looked = False  # even a caller without patience gets what is ready
         while True:
             landed = self._traffic.landed(group)
             now = monotonic()
             impatient = patience is not None and now >= patience
             if len(landed) >= full or (impatient and len(landed) >= least):
                 return landed
-            if end is not None and now >= end:
+            if end is not None and now >= end and has_looked:
                 raise RecvTimeout(f"recv: {len(landed)} of {full} rows after {timeout} s; nothing is lost, recv again")
-            limits = [t - now for t in (end, patience) if t is not None and t > now]
+            has_looked = True
+            limits = [max(0.0, t - now) for t in (end, None if impatient else patience) if t is not None]
             # A group may share the engine with others, so look again after each row that could be one of its own.
             wanted = 1 if impatient or group is not None else full - len(landed)
             self._collect(max(1, min(wanted, self._traffic.num_flying)), min(limits) if limits else None)
@@ -437,6 +461,9 @@ class Pool:
         batch = self._reader.read_all() if ids is self._all_ids else self._reader.read(ids)
         if self.autoreset is Autoreset.DISABLED:
             self._note_ends(ids, batch)
+        if self._resetting:
+            self._resets += len(self._resetting.intersection(ids))
+            self._resetting.difference_update(ids)
         follow_up = self._traffic.hand_out(ids)
         if follow_up:
             self._launch([i for i, _ in follow_up], [held for _, held in follow_up])
@@ -458,10 +485,13 @@ class Pool:
             each = list(arguments) * (len(ids) if len(arguments) == 1 else 1)
             requests = {i: Request(call=(operation, name, *parts)) for i, parts in zip(ids, each, strict=True)}
             self._submit(ids, Command.CALL, requests)
-            landed: list[int] = []
-            while len(landed := self._traffic.landed(ids)) < len(ids):
-                self._collect(1, None)
-            self._raise_call_faults(landed)
+            try:
+                while len(self._traffic.landed(ids)) < len(ids):
+                    self._collect(1, None)
+            except BaseException:
+                self._traffic.abandon(ids)
+                raise
+            self._raise_call_faults(ids)
             self._traffic.hand_out(ids)
             return tuple(self.engine.extras.pop(i).value for i in ids)
 
@@ -488,12 +518,26 @@ class _Gate:
         self._entered = 0.0
         self.inside_s = 0.0
 
+    def try_enter(self) -> bool:
+        """Enter if nobody is inside."""
+        return self._lock.acquire(blocking=False)
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        self._lock.release()
+
     def __enter__(self) -> None:
         if self._pool.is_closed:
             raise ClosedPool(f"{self._pool!r} is closed")
         if not self._lock.acquire(blocking=False):
             raise BusyPool("another thread is inside this pool; give each thread its own pool, or take turns")
         self._entered = perf_counter()
+        if self._pool._traffic.void:
+            try:
+                self._pool._await_void()
+            except BaseException:
+                self._lock.release()
+                raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

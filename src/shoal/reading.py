@@ -28,7 +28,8 @@ class RowReader:
         self.episodes = 0
         self.batches = 0
         self._engine = engine
-        self._rows = rows = engine.rows
+        rows = engine.rows
+        self._final = rows.final
         self._tree = engine.spec.observation
         self._blocks = rows.layout.blocks
         self._views = not copy and self._blocks > 1
@@ -41,6 +42,10 @@ class RowReader:
         self._obs_of_block: list[list[Any]] = [
             [None if column is None else column[block] for column in rows.obs] for block in range(self._blocks)
         ]
+
+    def release(self) -> None:
+        """Let go of the memory. The counters stay."""
+        self._scalars_of_block, self._obs_of_block, self._final = [], [], []
 
     def next_block(self, *, keep_rows: bool = False) -> None:
         """Turn to the block that the next results go to; ``keep_rows`` when only some envs will write to it."""
@@ -138,5 +143,5 @@ class RowReader:
     def _final_obs(self, env_id: int, extra: Extra) -> Any:
         objects = iter(extra.final_objects or ())
         return self._tree.unflatten(
-            [next(objects) if column is None else np.array(column[env_id])[()] for column in self._rows.final]
+            [next(objects) if column is None else np.array(column[env_id])[()] for column in self._final]
         )

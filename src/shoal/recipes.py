@@ -56,7 +56,7 @@ class Recipe:
         max_episode_steps: A time limit that the pool has to keep, because the factories do not.
     """
 
-    factories: list[Callable[[], Any]] = field(repr=False)
+    factories: Sequence[Callable[[], Any]] = field(repr=False)
     name: str
     max_episode_steps: int | None
 
@@ -82,13 +82,17 @@ def recipe_for(
     sources = _sources(env, num_envs)
     kwargs = _kwargs_per_env(env_kwargs, len(sources))
     wrap = tuple(wrappers or ())
-    if isinstance(sources[0], RegisteredSpec):
-        factories: list[Callable[[], Any]] = [
-            MakeRegistered(spec, own, wrap, max_episode_steps) for spec, own in zip(sources, kwargs, strict=True)
-        ]
-        return Recipe(factories, sources[0].id, None)
-    factories = [MakeCallable(function, own, wrap) for function, own in zip(sources, kwargs, strict=True)]
-    return Recipe(factories, getattr(sources[0], "__name__", type(sources[0]).__name__), max_episode_steps)
+    factories = [
+        MakeRegistered(source, own, wrap, max_episode_steps)
+        if isinstance(source, RegisteredSpec)
+        else MakeCallable(source, own, wrap)
+        for source, own in zip(sources, kwargs, strict=True)
+    ]
+    first = sources[0]
+    name = first.id if isinstance(first, RegisteredSpec) else getattr(first, "__name__", type(first).__name__)
+    # A registered env keeps the limit by itself; for anything else the pool does.
+    all_registered = all(isinstance(source, RegisteredSpec) for source in sources)
+    return Recipe(factories, name, None if all_registered else max_episode_steps)
 
 
 def _sources(env: Any, num_envs: int | None) -> list[Any]:
@@ -98,10 +102,11 @@ def _sources(env: Any, num_envs: int | None) -> list[Any]:
         if num_envs not in (None, len(env)):
             raise ArgumentError(f"num_envs: {num_envs} does not fit a list of {len(env)} factories")
         return [_source(item) for item in env]
-    count = 1 if num_envs is None else num_envs
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+    if num_envs is None:
+        return [_source(env)]
+    if isinstance(num_envs, bool) or not hasattr(num_envs, "__index__") or num_envs < 1:
         raise ArgumentError(f"num_envs: expected an int of at least 1, got {num_envs!r}")
-    return [_source(env)] * count
+    return [_source(env)] * num_envs
 
 
 def _source(env: Any) -> Any:

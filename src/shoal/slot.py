@@ -10,8 +10,8 @@ This is the only place that knows the rule. Everything that runs Python envs run
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,6 @@ Info = dict[str, Any]
 Row = tuple[Any, Any, Any, Any, Info]
 
 _NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8})
-# Both comparisons are false for NaN, so one chained test finds NaN and the infinities.
-_LOWEST, _HIGHEST = -sys.float_info.max, sys.float_info.max
 _FLAGS = frozenset({bool, np.bool_})
 
 
@@ -121,7 +119,7 @@ class Slot:
                 and truncated.__class__ in _FLAGS
                 and reward.__class__ in _NUMBERS
                 and info.__class__ is dict
-                and _LOWEST <= reward <= _HIGHEST  # type: ignore[operator]
+                and isfinite(reward)  # type: ignore[arg-type]
             ):
                 self._checked = self._check_always
                 return
@@ -130,8 +128,8 @@ class Slot:
     def _finish(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Info) -> Row:
         """End the episode and begin the next in one row; ``elapsed`` stays that of the finished one."""
         length = self.elapsed
-        # The env may reuse its observation's buffer in reset.
-        final = (copy_leaves(obs), info)
+        # The env may reuse its observation's buffer and its info dict in reset.
+        final = (copy_leaves(obs), copy_leaves(info))
         obs, _, _, _, info = self._begin(self.env.reset())
         self.final = final
         self.elapsed = length
@@ -148,14 +146,15 @@ class Slot:
 
 
 def copy_leaves(value: Any) -> Any:
-    """A copy of a nested observation whose arrays are its own."""
+    """A copy of a nested observation or info whose arrays and containers are its own."""
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, dict):
         return {key: copy_leaves(item) for key, item in value.items()}
-    if type(value) is tuple:
-        return tuple(copy_leaves(item) for item in value)
-    return value
+    if isinstance(value, tuple):
+        items = [copy_leaves(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return [copy_leaves(item) for item in value] if isinstance(value, list) else value
 
 
 def explain_step(result: Any) -> None:
@@ -165,15 +164,27 @@ def explain_step(result: Any) -> None:
         hint = "; this looks like the old Gym API (obs, reward, done, info)" if old else ""
         raise SpecError(f"step must return (obs, reward, terminated, truncated, info), got {_shape_of(result)}{hint}")
     _, reward, terminated, truncated, info = result
-    if not isinstance(reward, (int, float, np.number, np.bool_)) and getattr(reward, "shape", None) != ():
+    if not isinstance(reward, (int, float)) and not _is_real_scalar(reward):
         raise SpecError(f"reward: expected a number, got {type(reward).__name__} {reward!r:.60}")
-    if not _LOWEST <= float(reward) <= _HIGHEST:
-        raise SpecError(f"reward: expected a finite number, got {reward!r}")
+    if not _is_finite(reward):
+        raise SpecError(f"reward: expected a finite number, got {reward!r:.60}")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if type(flag) not in _FLAGS and not (isinstance(flag, np.ndarray) and flag.shape == () and flag.dtype == bool):
             raise SpecError(f"{name}: expected a bool, got {type(flag).__name__} {flag!r:.60}")
     if not isinstance(info, dict):
         raise SpecError(f"info: expected a dict, got {type(info).__name__}")
+
+
+def _is_real_scalar(value: Any) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return isinstance(dtype, np.dtype) and dtype.kind in "?biuf" and getattr(value, "shape", None) == ()
+
+
+def _is_finite(number: Any) -> bool:
+    try:
+        return isfinite(number)
+    except OverflowError:  # an int beyond every float
+        return False
 
 
 def _shape_of(result: Any) -> str:

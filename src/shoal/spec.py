@@ -13,6 +13,7 @@ what one leaf may hold. Nothing is ever broadcast, and a cast must keep every va
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from gymnasium import Space, spaces
 from shoal.errors import ActionError, SpecError
 
 OBJECT = np.dtype(object)
+_NESTED_SPACES = (spaces.Dict, spaces.Tuple)
 _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -49,7 +51,7 @@ class Leaf:
         """
         if not self.is_array:
             return value
-        array = np.asarray(value)
+        array = self._as_array(value, SpecError)
         if array.shape != self.shape:
             raise SpecError(f"{self.path}: expected shape {self.shape}, got {array.shape} ({_brief(value)})")
         return self._cast(array, SpecError)
@@ -62,7 +64,7 @@ class Leaf:
         """
         if not self.is_array:
             return self._object_batch(values, rows)
-        array = np.asarray(values)
+        array = self._as_array(values, ActionError)
         expected = (rows, *self.shape)
         if array.shape != expected:
             raise ActionError(f"{self.path}: expected shape {expected}, got {array.shape}{self._shape_hint(array)}")
@@ -72,14 +74,22 @@ class Leaf:
             self._check_range(array)
         return array
 
+    def _as_array(self, value: Any, error: type[SpecError | ActionError]) -> np.ndarray[Any, Any]:
+        try:
+            return np.asarray(value)
+        except ValueError as cause:
+            raise error(f"{self.path}: {_brief(value)} is no array ({cause})") from cause
+
     def _object_batch(self, values: Any, rows: int) -> np.ndarray[Any, Any]:
-        if len(values) != rows:
-            raise ActionError(f"{self.path}: expected {rows} values, got {len(values)}")
+        # A string has a length too, and its letters may well be texts of the space.
+        if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) != rows:
+            raise ActionError(f"{self.path}: expected {rows} values, one per env, got {_brief(values)}")
         batch = np.empty(rows, OBJECT)
         for row, value in enumerate(values):
             if not self.space.contains(value):
                 raise ActionError(f"{self.path}: row {row}: {_brief(value)} is not in {self.space}")
-            batch[row] = value
+            # The caller may go on using the object before its env has seen it.
+            batch[row] = deepcopy(value)
         return batch
 
     def _shape_hint(self, array: np.ndarray[Any, Any]) -> str:
@@ -107,7 +117,7 @@ class Leaf:
         return cast
 
     def _check_range(self, array: np.ndarray[Any, Any]) -> None:
-        if array.size <= 64 and not self.shape:
+        if array.size <= 64 and not self.shape and self.dtype.kind in "iu":
             # For a handful of scalars Python's min and max cost a third of two numpy reductions.
             values = array.tolist()
             if self.low <= min(values) and max(values) <= self.high:
@@ -136,7 +146,7 @@ class SpaceTree:
         self.space = space
         self.name = name
         self.leaves: tuple[Leaf, ...] = tuple(_leaves(space, name))
-        self.is_single = not isinstance(space, (spaces.Dict, spaces.Tuple))
+        self.is_single = not isinstance(space, _NESTED_SPACES)
         self.has_objects = any(not leaf.is_array for leaf in self.leaves)
 
     def __reduce__(self) -> tuple[type[SpaceTree], tuple[Space[Any], str]]:
@@ -255,7 +265,7 @@ def flattener(tree: SpaceTree) -> Callable[[Any], list[Any]]:
     The flat Dict takes the keys in order and leaves everything unusual to ``tree.flatten``, which explains it.
     """
     space = tree.space
-    if isinstance(space, spaces.Dict) and len(tree.leaves) == len(space.spaces):
+    if isinstance(space, spaces.Dict) and not any(isinstance(s, _NESTED_SPACES) for s in space.spaces.values()):
         keys = tuple(space.spaces)
         size = len(keys)
 

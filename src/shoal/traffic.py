@@ -10,8 +10,10 @@ groups, one per ``send``, in the order of the ids sent; an asynchronous one hand
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +45,7 @@ class Traffic:
         self._flying: set[int] = set()
         self._landed: dict[int, None] = {}  # keeps the order of arrival
         self._waiting: dict[int, deque[Held]] = {}
+        self.void: set[int] = set()
 
     @property
     def is_empty(self) -> bool:
@@ -87,11 +90,24 @@ class Traffic:
             return
         self._spread()
         self._flying.difference_update(ids)
-        self._landed.update(dict.fromkeys(ids))
+        self._landed.update(dict.fromkeys(i for i in ids if i not in self.void))
+        self.void.difference_update(ids)
+
+    def cancel(self, ids: Sequence[int]) -> None:
+        """The engine has refused commands that had just taken off."""
+        self._spread()
+        self._flying.difference_update(ids)
+
+    def abandon(self, ids: Sequence[int]) -> None:
+        """Nobody waits for these any more: what the engine returns for them is to be dropped."""
+        self._spread()
+        self.void.update(i for i in ids if i in self._flying)
+        self.forget(ids)
 
     def hold(self, env_id: int, held: Held) -> None:
-        """Keep a command until its env is free."""
-        self._waiting.setdefault(env_id, deque()).append(held)
+        """Keep a command until its env is free. The caller may reuse its arrays meanwhile, so they are copied."""
+        own = replace(held, leaves=[np.array(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in held.leaves])
+        self._waiting.setdefault(env_id, deque()).append(own)
 
     def hand_out(self, ids: Sequence[int]) -> list[tuple[int, Held]]:
         """The reader has these rows; returns the commands that waited for them."""
@@ -110,7 +126,9 @@ class Traffic:
         for i in ids:
             self._landed.pop(i, None)
             self._waiting.pop(i, None)
-        self.groups = deque(rest for group in self.groups if (rest := [i for i in group if i not in void]))
+        rests = [[i for i in group if i not in void] for group in self.groups]
+        self.groups.clear()
+        self.groups.extend(rest for rest in rests if rest)
 
     def _release(self, env_id: int) -> Held:
         queue = self._waiting[env_id]

@@ -40,6 +40,7 @@ class TestThread(OfShoal):
     make = partial(shoal.make_pool, engine="thread")
 
 
+@pytest.mark.slow
 class TestFewThreads(OfShoal):
     make = partial(shoal.make_pool, engine="thread", num_workers=2)
 
@@ -52,6 +53,7 @@ class TestForkserver(OfShoal):
     make = partial(two_workers, start_method="forkserver")
 
 
+@pytest.mark.slow
 class TestSpawn(OfShoal):
     make = partial(two_workers, start_method="spawn")
 
@@ -60,6 +62,7 @@ class TestProcessWithLanes(OfShoal):
     make = partial(two_workers, threads_per_worker=2)
 
 
+@pytest.mark.slow
 class TestOneProcess(OfShoal):
     make = partial(shoal.make_pool, engine="process", num_workers=1)
 

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
     from shoal.faces.gymnasium import ShoalVectorEnv
 
-leak_guard = pytest.fixture(autouse=True)(testing.leak_guard)
-
-ENGINES = ("serial", "thread", "process")
-
-
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
 
 @pytest.fixture
 def make(engine: str) -> Iterator[Callable[..., ShoalVectorEnv]]:

@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shoal
-from shoal import testing
 from shoal.testing import (
     CountingEnv,
     CustomSpaceEnv,
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shoal.faces.gymnasium import ShoalVectorEnv
-
-leak_guard = pytest.fixture(autouse=True)(testing.leak_guard)
 
 ENGINES = ("serial", "thread", "process")
 MODES = tuple(AutoresetMode)
@@ -88,6 +85,12 @@ CASES = {
     ),
     "sequence in a tuple": Case(
         functools.partial(SampleEnv, spaces.Tuple((spaces.Sequence(spaces.Discrete(3)), spaces.Discrete(2))))
+    ),
+    "nested single leaves": Case(
+        functools.partial(
+            SampleEnv,
+            spaces.Dict({"a": spaces.Dict({"x": spaces.Discrete(3)}), "b": spaces.Tuple((spaces.Box(0, 1, (2,)),))}),
+        )
     ),
     "text actions": Case(functools.partial(SampleEnv, spaces.Discrete(9), spaces.Text(4))),
     "scalar box": Case(functools.partial(SampleEnv, spaces.Box(-1, 1, (), np.float32), spaces.Box(-1, 1, ()))),
@@ -239,7 +242,7 @@ def test_every_env_gives_the_references_data(
     pair = pair_of(CASES[name], 3, engine, mode)
     pair.reset(seed=SEED)
     # Times three envs; registered envs have longer episodes.
-    pair.play(250 if isinstance(CASES[name].source, str) else 100)
+    pair.play(200 if isinstance(CASES[name].source, str) else 70)
     assert pair.episodes > 10
 
 

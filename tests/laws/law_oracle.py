@@ -10,13 +10,15 @@ the ledger has written down.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.batch import Batch
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal.batch import Batch
 
 
 class Answer(NamedTuple):
@@ -223,8 +225,6 @@ def _own(obs: Any) -> Any:
 
     A leaf without axes comes back as a numpy scalar, since a row of a column can be nothing else.
     """
-    return _map_leaves(obs, lambda leaf: np.copy(leaf)[()] if type(leaf) is np.ndarray else leaf) if _is_tree(obs) else obs
-
-
-def _is_tree(obs: Any) -> bool:
-    return type(obs) in (dict, tuple, np.ndarray)
+    if type(obs) not in (dict, tuple, np.ndarray):
+        return obs
+    return _map_leaves(obs, lambda leaf: np.copy(leaf)[()] if type(leaf) is np.ndarray else leaf)

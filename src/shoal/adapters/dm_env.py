@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import gymnasium as gym
@@ -23,18 +24,22 @@ class DmEnvAdapter(gym.Env[Any, Any]):
         self.env = env
         self.observation_space = space_of(env.observation_spec())
         self.action_space = space_of(env.action_spec())
+        self._action_spec = env.action_spec()
+        self._reset_takes_seed = "seed" in inspect.signature(env.reset).parameters
         self.metadata = {"render_modes": ["rgb_array"]} if hasattr(env, "physics") else {}
         self.render_mode = "rgb_array" if hasattr(env, "physics") else None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
+        if seed is not None and self._reset_takes_seed:
+            return self._observation(self.env.reset(seed=seed)), {}
         if seed is not None:
             self._seed(seed)
         return self._observation(self.env.reset()), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step; the discount is in the info."""
-        step = self.env.step(action)
+        step = self.env.step(_as_spec(self._action_spec, action))
         last = bool(step.last())
         terminated = last and step.discount == 0.0
         reward = 0.0 if step.reward is None else float(step.reward)
@@ -57,6 +62,15 @@ class DmEnvAdapter(gym.Env[Any, Any]):
 
     def _observation(self, step: Any) -> Any:
         return _cast(self.observation_space, step.observation)
+
+
+def _as_spec(spec: Any, value: Any) -> Any:
+    """An action in the dtypes that the env's own spec asks for."""
+    if isinstance(spec, dict):
+        return {key: _as_spec(child, value[key]) for key, child in spec.items()}
+    if isinstance(spec, (list, tuple)):
+        return type(spec)(_as_spec(child, item) for child, item in zip(spec, value, strict=True))
+    return np.asarray(value, spec.dtype)[()]
 
 
 def _cast(space: spaces.Space[Any], value: Any) -> Any:

@@ -156,6 +156,9 @@ class Engine(Protocol):
     def close(self) -> None:
         """End everything, within the close deadline. Never raises, may be called twice."""
 
+    def release(self) -> None:
+        """Let go of the rows' memory, once nobody uses them any more."""
+
 
 def row_layout(config: EngineConfig, spec: EnvSpec) -> RowLayout:
     """The rows that envs of this spec need under this config."""

@@ -17,7 +17,7 @@ from shoal.arrays import Rows, RowWriter
 from shoal.engines.base import Call, Command, EngineConfig, Extra, Request
 from shoal.errors import EnvConstructError, Where
 from shoal.faults import Fault, fault_from
-from shoal.slot import Row, Slot
+from shoal.slot import Info, Row, Slot, copy_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,8 +31,12 @@ _log = logging.getLogger("shoal")
 class Lane:
     """The envs ``env_ids`` and the rows they write to."""
 
-    def __init__(self, config: EngineConfig, env_ids: Sequence[int], worker: int | None = None) -> None:
+    def __init__(
+        self, config: EngineConfig, env_ids: Sequence[int], worker: int | None = None, *, copies_infos: bool = True
+    ) -> None:
         self.config = config
+        # Within one process an info that its env reuses would change in the reader's hands.
+        self._own = copy_leaves if copies_infos else _as_is
         self.env_ids = tuple(env_ids)
         self.worker = worker
         self.slots: dict[int, Slot] = {}
@@ -140,9 +144,10 @@ class Lane:
         writer.first[env_id] = slot.first
         if slot.final is not None and writer.put_final is not None:
             last_obs, last_info = slot.final
-            return Extra(info or None, objects, last_info or None, writer.put_final(env_id, last_obs), has_final=True)
+            last_objects = writer.put_final(env_id, last_obs)
+            return Extra(self._own(info) or None, objects, last_info or None, last_objects, has_final=True)
         if info or objects is not None:
-            return Extra(info or None, objects)
+            return Extra(self._own(info) or None, objects)
         return None
 
     def close(self) -> None:
@@ -182,6 +187,10 @@ def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[
         return lambda: list(part.copy())
     read = action_reader(rows)
     return lambda: [read(env_id, ()) for env_id in env_ids]
+
+
+def _as_is(info: Info) -> Info:
+    return info
 
 
 def _no_action(*_: Any) -> Any:

@@ -101,3 +101,7 @@ class SerialEngine:
         """Close the envs."""
         self._queue.clear()
         self._lane.close()
+
+    def release(self) -> None:
+        """Let go of the rows."""
+        self.__dict__.pop("rows", None)

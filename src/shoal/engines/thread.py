@@ -13,6 +13,8 @@ import logging
 import sys
 import threading
 import traceback
+import weakref
+from collections import deque
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -33,20 +35,46 @@ _Result = tuple["ThreadLane", int, int, "Extra | Fault | None"]
 _BUILT = -1
 
 
+class Results:
+    """What threads have finished, for one reader that may be interrupted at any point.
+
+    The items and the bell that tells of them are apart: an interrupt may swallow a ring, never an item.
+    """
+
+    def __init__(self) -> None:
+        self.items: deque[_Result] = deque()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+
+    def put(self, result: _Result) -> None:
+        """Add a result and ring."""
+        self.items.append(result)
+        self._bell.put(None)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until the bell rings; False if it did not in time."""
+        try:
+            self._bell.get(timeout=timeout_s)
+            return True
+        except Empty:
+            return False
+
+
 class ThreadLane:
     """A lane with its thread and inbox."""
 
-    def __init__(self, lane: Lane, results: SimpleQueue[_Result]) -> None:
+    def __init__(self, lane: Lane, results: Results) -> None:
         self.lane = lane
         self.inbox: SimpleQueue[_Work | None] = SimpleQueue()
         self.running: tuple[int, Command] | None = None
         self.waited_s = 0.0
+        self.is_built = False
         self.build_faults: list[Fault] = []
         self.results = results
         self.thread = threading.Thread(target=self._serve, name=f"shoal-lane-{lane.env_ids[0]}", daemon=True)
 
     def _serve(self) -> None:
         self.build_faults = self.lane.build()
+        self.is_built = True
         self.results.put((self, _BUILT, 0, None))
         while (work := self.inbox.get()) is not None:
             env_id, sequence, command, request, block = work
@@ -72,7 +100,7 @@ class ThreadEngine:
         self.num_workers = min(config.num_workers or config.num_envs, config.num_envs)
         self.extras: dict[int, Extra] = {}
         self.faults: dict[int, Fault] = {}
-        self._results: SimpleQueue[_Result] = SimpleQueue()
+        self._results = Results()
         self._lanes = [
             ThreadLane(Lane(config, ids, worker), self._results)
             for worker, ids in enumerate(shares(config.num_envs, self.num_workers))
@@ -84,6 +112,8 @@ class ThreadEngine:
 
     def start(self) -> None:
         """Build all envs, each in its own thread."""
+        # A pool that is dropped without close still lets its threads go; they hold no reference to the engine.
+        weakref.finalize(self, _dismiss, [lane.inbox for lane in self._lanes])
         with closing_on_error(self.close):
             for lane in self._lanes:
                 lane.thread.start()
@@ -99,16 +129,14 @@ class ThreadEngine:
                 lane.lane.attach(self.rows)
 
     def _await_built(self) -> None:
-        missing = set(self._lanes)
         clock, waited = AwakeTime(2 * _SLICE_S), 0.0
         limit = self.config.timeouts.construct
-        while missing:
-            try:
-                missing.discard(self._results.get(timeout=_SLICE_S)[0])
-            except Empty:
+        while missing := [lane for lane in self._lanes if not lane.is_built]:
+            if not self._results.wait(_SLICE_S):
                 waited += clock.lap()
-                if limit is not None and waited > limit:
-                    raise construction_error([_hung(lane, "construct", waited) for lane in missing]) from None
+            if limit is not None and waited > limit:
+                raise construction_error([_hung(lane, "construct", waited) for lane in missing])
+        self._results.items.clear()
 
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
@@ -132,20 +160,17 @@ class ThreadEngine:
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
             if left <= 0:
                 break
-            try:
-                self._take(self._results.get(timeout=left))
-            except Empty:
+            if not self._results.wait(left):
                 self._give_up_hung(clock.lap())
         self._done = []
         return done
 
     def _drain(self) -> None:
-        take, get_nowait = self._take, self._results.get_nowait
-        try:
-            while True:
-                take(get_nowait())
-        except Empty:
-            return
+        items = self._results.items
+        while items:
+            # Taken before it is removed: an interrupt in between makes it come twice, which ``_take`` notices.
+            self._take(items[0])
+            items.popleft()
 
     def _take(self, result: _Result) -> None:
         lane, env_id, sequence, outcome = result
@@ -180,8 +205,7 @@ class ThreadEngine:
 
     def close(self) -> None:
         """Let every thread close its envs; a thread that does not come back in time is left behind and named."""
-        for lane in self._lanes:
-            lane.inbox.put(None)
+        _dismiss([lane.inbox for lane in self._lanes])
         end = monotonic() + self.config.timeouts.close
         for lane in self._lanes:
             if lane.thread.ident is None:
@@ -189,6 +213,15 @@ class ThreadEngine:
             lane.thread.join(max(0.0, end - monotonic()))
             if lane.thread.is_alive():
                 _log.warning("thread of envs %s still hangs after close:\n%s", lane.lane.env_ids, lane.stack())
+
+    def release(self) -> None:
+        """Let go of the rows."""
+        self.__dict__.pop("rows", None)
+
+
+def _dismiss(inboxes: Sequence[SimpleQueue[_Work | None]]) -> None:
+    for inbox in inboxes:
+        inbox.put(None)
 
 
 def _hung(lane: ThreadLane, phase: str, waited_s: float, env_id: int | None = None) -> Fault:

@@ -80,11 +80,11 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each env, or read an attribute."""
-        return self.pool.call(name, *args, **kwargs)
+        return self.pool.ask(name, args, kwargs)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Read an attribute of each env; what is callable is called, as in Gymnasium."""
-        return self.pool.call(name)
+        return self.pool.ask(name, (), {})
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each env; a list or tuple has one value per env, anything else is for all."""
@@ -170,7 +170,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
 
 def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:
     """A list of seeds is for all envs, also when only some are reset."""
-    if seed is None or isinstance(seed, (int, np.integer)):
+    if seed is None or isinstance(seed, int) or not hasattr(seed, "__len__"):
         return seed
     if len(seed) != num_envs:
         raise ArgumentError(f"seed: expected {num_envs} seeds, one per env, got {len(seed)}")

@@ -9,6 +9,8 @@ what `CountingEnv` writes into them. A rule that does not hold raises ``Assertio
 what was found instead. Nothing here needs pytest itself: each method is a plain function that returns or raises.
 
 What only some engines can do (ending a hung env, surviving a killed worker) is no rule and not tested here.
+
+The module is longer than most, so that all rules can be read in one place.
 """
 
 from __future__ import annotations

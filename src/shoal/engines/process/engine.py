@@ -88,6 +88,7 @@ class ProcessEngine:
         ):
             self._submit_round(block)
             return
+        payloads = self._pack(requests) if requests else {}  # what cannot be sent is found before anything moves
         self._dirty = True
         control, touched = self._control, set()
         for i in ids:
@@ -106,8 +107,7 @@ class ProcessEngine:
             touched.add(lane)
         for lane in touched:
             self._go[lane]()
-        if requests:
-            self._send_requests(requests)
+        self._send(payloads)
 
     def _submit_round(self, block: int) -> None:
         """A step of every env: one word per lane instead of several per env."""
@@ -123,19 +123,22 @@ class ProcessEngine:
             rounds[lane] = self._rounds
             post()
 
-    def _send_requests(self, requests: dict[int, Request]) -> None:
+    def _pack(self, requests: dict[int, Request]) -> dict[int, bytes]:
+        """Requests as one message per worker."""
         by_worker: dict[int, dict[int, Request]] = {}
         for i, request in requests.items():
             by_worker.setdefault(self._worker_of_lane[self._lane_of[i]], {})[i] = request
-        for index, part in by_worker.items():
+        return {index: shipping.pickle_value(part, "the request") for index, part in by_worker.items()}
+
+    def _send(self, payloads: dict[int, bytes]) -> None:
+        for index, payload in payloads.items():
             if index in self._crew.lost:
                 continue
             worker = self._crew.workers[index]
-            payload = shipping.pickle_value(part, "the request")
             try:
                 worker.channel.send(Kind.REQUESTS, -1, payload, lambda w=worker: self._crew.check(w))  # type: ignore[misc]
             except WireError:
-                self._lose(worker, f"{worker.how_it_ended()}")
+                self._lose(worker, worker.how_it_ended())
 
     # ------------------------------------------------------------------ results
 
@@ -270,8 +273,13 @@ class ProcessEngine:
         return f"{self.num_workers} process{'es' * (self.num_workers != 1)}, {self._crew.method}"
 
     def close(self) -> None:
-        """End all workers: ask, wait, kill."""
+        """End all workers: ask, wait, kill. The shared memory goes with the last view of it."""
         self._finalizer()
+
+    def release(self) -> None:
+        """Let go of the shared memory; it goes with the last view of it."""
+        for name in ("rows", "_control", "_waiter", "_go"):
+            self.__dict__.pop(name, None)
 
     @property
     def pids(self) -> list[int]:

@@ -53,6 +53,7 @@ class WorkerProcess:
         )
         try:
             self.process = _start(boot, method)
+            self.pid: int = self.process.pid
         finally:
             os.close(end_of_life)
             # A forked child has its own copy and closes nothing here; detach keeps the number from being closed twice.
@@ -63,19 +64,20 @@ class WorkerProcess:
         """Descriptors that belong to the pool's side only."""
         return self.channel.socket.fileno(), self._lifeline
 
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self.process.pid or 0
-
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return bool(self.process.is_alive())
+        try:
+            return bool(self.process.is_alive())
+        except ValueError:  # another thread has closed the pool
+            return False
 
     def how_it_ended(self) -> str:
         """The exit code in words, with the signal's name where there was one."""
-        self.process.join(0.5)
-        code = self.process.exitcode
+        try:
+            self.process.join(0.5)
+            code = self.process.exitcode
+        except ValueError:
+            return "it was closed"
         if code is None:
             return "its end of the channel closed, though it still runs"
         if code < 0:
@@ -98,7 +100,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process now."""
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, ValueError):
             self.process.kill()
 
     def join(self, timeout_s: float) -> bool:

@@ -174,7 +174,7 @@ class Worker:
             return [fault_from(error, env_id=i, phase="construct", worker=boot.worker) for i in boot.env_ids]
         # The lane looks its factories up by env id, so a dict serves as well as the whole pool's list.
         config = replace(boot.config, factories=factories)
-        self.lanes = [Lane(config, ids, boot.worker) for _, ids in boot.lanes]
+        self.lanes = [Lane(config, ids, boot.worker, copies_infos=False) for _, ids in boot.lanes]
         faults: list[Fault] = []
         for lane in self.lanes:
             for env_id in lane.env_ids:

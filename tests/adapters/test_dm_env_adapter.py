@@ -11,13 +11,10 @@ from dm_env import specs
 from gymnasium import spaces
 
 import shoal
-from shoal import testing
 from shoal.adapters import adapt, describe
 from shoal.adapters.dm_env import DmEnvAdapter, space_of
 from shoal.errors import EnvConstructError, SpecError
 from shoal.testing import CountingEnv
-
-leak_guard = pytest.fixture(autouse=True)(testing.leak_guard)
 
 ENGINES = ("serial", "thread", "process")
 

@@ -1,0 +1,192 @@
+"""What can be sent to a worker process, how, and what the error says when it cannot."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import pytest
+
+import shoal
+from shoal import errors
+from shoal.engines.process import shipping
+from shoal.testing import CountingEnv, read_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+METHODS = ["fork", "forkserver", "spawn"]
+
+
+@dataclass
+class Settings:
+    """Something that travels with a factory."""
+
+    tag: int
+    lock: Any = None
+
+
+def closure(tag: int) -> Callable[[], CountingEnv]:
+    def make_env() -> CountingEnv:
+        return CountingEnv(tag=tag)
+
+    return make_env
+
+
+def local_class() -> type[CountingEnv]:
+    class Local(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__(tag=7)
+
+    return Local
+
+
+class Maker:
+    """A callable object that knows what to make."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def __call__(self) -> CountingEnv:
+        return CountingEnv(tag=self.settings.tag)
+
+    def method(self) -> CountingEnv:
+        return CountingEnv(tag=self.settings.tag)
+
+
+FACTORIES = {
+    "lambda": lambda: CountingEnv(tag=7),
+    "closure": closure(7),
+    "partial": partial(CountingEnv, tag=7),
+    "local class": local_class(),
+    "callable object": Maker(Settings(7)),
+    "bound method": Maker(Settings(7)).method,
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_factories_of_every_kind_reach_their_worker(method: str, make_pool: Callable[..., shoal.Pool]) -> None:
+    pool = make_pool(list(FACTORIES.values()), engine="process", num_workers=2, start_method=method)
+    assert [read_row(obs).tag for obs in pool.reset(seed=0).obs] == [7] * len(FACTORIES)
+
+
+@pytest.fixture
+def local_id() -> Iterator[str]:
+    """An id that only this process knows."""
+    name = "shoal-test/OnlyHere-v0"
+    gymnasium.register(name, entry_point=lambda **kwargs: CountingEnv(**kwargs), max_episode_steps=3)
+    yield name
+    del gymnasium.registry[name]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_id_registered_here_is_known_in_the_workers(
+    method: str, local_id: str, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    options = {"engine": "process", "num_workers": 2, "start_method": method}
+    pool = make_pool(local_id, 2, env_kwargs={"tag": 7, "episode_length": 9}, **options)
+    assert [read_row(obs).tag for obs in pool.reset(seed=0).obs] == [7, 7]
+    ends = [pool.step([0, 0]).truncated.tolist() for _ in range(3)]
+    assert ends == [[False, False], [False, False], [True, True]]
+
+
+LOCK = threading.Lock()
+
+
+def uses_global() -> CountingEnv:
+    with LOCK:
+        return CountingEnv()
+
+
+def with_closure(lock: Any) -> Callable[[], CountingEnv]:
+    def make_env() -> CountingEnv:
+        with lock:
+            return CountingEnv()
+
+    return make_env
+
+
+def by_value(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy that cannot be found by its name, and so has to travel by value."""
+    function.__qualname__ = f"<locals>.{function.__name__}"
+    return function
+
+
+@pytest.mark.parametrize(
+    ("factory", "path"),
+    [
+        (with_closure(threading.Lock()), "closure.lock"),
+        (partial(CountingEnv, tag=threading.Lock()), "tag"),
+        (partial(lambda lock: CountingEnv(), threading.Lock()), "args[0]"),
+        (Maker(Settings(7, threading.Lock())), "settings.lock"),
+        (by_value(uses_global), "globals.LOCK"),
+        (with_closure({"inner": [threading.Lock()]}), "closure.lock.'inner'.[0]"),
+    ],
+    ids=["closure", "keyword", "argument", "attribute", "global", "nested"],
+)
+def test_what_cannot_be_sent_is_named_by_its_path(
+    factory: Callable[[], Any], path: str, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    with pytest.raises(errors.ShippingError) as caught:
+        make_pool(factory, 2, engine="process")
+    assert f"{path} (lock)" in str(caught.value)
+    assert "engine='thread'" in str(caught.value)
+
+
+def test_the_factory_that_cannot_be_sent_is_named_among_many(make_pool: Callable[..., shoal.Pool]) -> None:
+    fns = [CountingEnv, CountingEnv, with_closure(threading.Lock())]
+    with pytest.raises(errors.ShippingError, match=r"closure\.lock \(lock\)"):
+        make_pool(fns, engine="process", num_workers=1)
+
+
+def test_a_factory_that_fails_to_load_in_the_worker_is_a_construction_error(
+    make_pool: Callable[..., shoal.Pool],
+) -> None:
+    with pytest.raises(errors.EnvConstructError, match="no loading today") as caught:
+        make_pool([FailsToLoad()] * 3, engine="process", num_workers=2)
+    assert caught.value.env_ids == (0, 1, 2)
+
+
+def refuse() -> None:
+    raise RuntimeError("no loading today")
+
+
+class FailsToLoad:
+    """Pickles, and raises when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return refuse, ()
+
+    def __call__(self) -> CountingEnv:
+        return CountingEnv()
+
+
+@pytest.mark.parametrize("value", [{"a": [1, {"b": threading.Lock()}]}, (threading.Lock(),)], ids=["nested", "tuple"])
+def test_a_value_that_does_not_pickle_is_named_by_its_path(value: Any) -> None:
+    with pytest.raises(errors.ShippingError, match=r"the thing\..*\(lock\) cannot be pickled"):
+        shipping.pickle_value(value, "the thing")
+
+
+def test_find_culprit_finds_nothing_in_what_pickles() -> None:
+    assert shipping.find_culprit({"a": [1, lambda: 2]}, "x") is None
+
+
+class NeedsTwo(Exception):
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(f"{a} and {b}")
+
+
+@pytest.mark.parametrize("error", [NeedsTwo(1, 2), ValueError(threading.Lock()), None], ids=["two", "lock", "none"])
+def test_an_exception_is_sent_only_if_it_will_load(error: Exception | None) -> None:
+    data = shipping.pickle_exception(error)
+    assert not data or shipping.unpickle_value(data) is None
+
+
+def test_an_exception_that_loads_is_sent_whole() -> None:
+    error = shipping.unpickle_value(shipping.pickle_exception(KeyError("a", 2)))
+    assert (type(error), error.args) == (KeyError, ("a", 2))

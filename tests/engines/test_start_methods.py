@@ -1,0 +1,202 @@
+"""How worker processes start, from wherever the user's code runs, and what they find when they have."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import subprocess
+import sys
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal import errors
+from shoal.testing import CountingEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+METHODS = ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
+
+# Everything that is hard to ship at once: a class of __main__, an exception of __main__, a lambda, a closure, and no
+# `if __name__ == "__main__"` anywhere. A worker that ran the script again would print its lines again.
+SCRIPT = dedent("""
+    import gymnasium, sys
+    import shoal
+    from shoal.testing import CountingEnv
+
+    print("script runs")
+    offset = 40
+
+    class Broken(Exception):
+        pass
+
+    class Mine(CountingEnv):
+        def __init__(self, tag=1):
+            super().__init__(tag=tag + offset, episode_length=50)
+
+        def step(self, action):
+            if action == 4:
+                raise Broken("on purpose")
+            return super().step(action)
+
+    gymnasium.register("OnlyHere-v0", entry_point=Mine)
+    for method in ("forkserver", "spawn"):
+        fns = [Mine, lambda: Mine(2), lambda: gymnasium.make("OnlyHere-v0")]
+        with shoal.make_pool(fns[:2], engine="process", num_workers=2, start_method=method) as pool:
+            tags = pool.reset(seed=0).obs[:, 1].astype(int).tolist()
+            tags += pool.step([0, 0]).obs[:, 1].astype(int).tolist()
+            try:
+                pool.step([4, 0])
+            except shoal.errors.EnvStepError as error:
+                told = str(error)
+            print(method, tags, "Broken: on purpose" in told)
+        with shoal.make_pool("OnlyHere-v0", 2, engine="process", num_workers=2, start_method=method) as pool:
+            print(method, pool.reset(seed=0).obs[:, 1].astype(int).tolist())
+""")
+SAID = "script runs\n" + "".join(f"{m} [41, 42, 41, 42] True\n{m} [41, 41]\n" for m in ("forkserver", "spawn"))
+
+
+def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    # -X dev shows what is otherwise hidden: unclosed files, deprecated calls.
+    return subprocess.run(
+        [sys.executable, "-X", "dev", *command], capture_output=True, text=True, timeout=50, check=False, **options
+    )
+
+
+def as_command(folder: Path) -> subprocess.CompletedProcess[str]:
+    return run("-c", SCRIPT)
+
+
+def from_stdin(folder: Path) -> subprocess.CompletedProcess[str]:
+    return run("-", input=SCRIPT)
+
+
+def as_file_without_guard(folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(SCRIPT)
+    return run("script.py", cwd=folder)
+
+
+def as_module(folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(SCRIPT)
+    return run("-m", "script", cwd=folder)
+
+
+def as_notebook(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Cells are executed in the namespace of ``__main__``, which has no file, as IPython does it."""
+    cell = f"import sys; exec(compile({SCRIPT!r}, '<ipython-input-1>', 'exec'), sys.modules['__main__'].__dict__)"
+    return run("-c", cell)
+
+
+SLOW_WAYS = [pytest.param(way, marks=pytest.mark.slow) for way in (as_command, as_module, as_notebook)]
+
+
+@pytest.mark.parametrize("way", [as_file_without_guard, from_stdin, *SLOW_WAYS])
+def test_a_script_works_however_it_is_run(
+    way: Callable[[Path], subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    result = way(tmp_path)
+    assert (result.stderr, result.stdout, result.returncode) == ("", SAID, 0)
+
+
+def test_forkserver_is_the_default(make_pool: Callable[..., shoal.Pool]) -> None:
+    pool = make_pool(CountingEnv, 2, engine="process", num_workers=2)
+    assert "2 processes, forkserver" in repr(pool)
+
+
+def test_an_unknown_start_method_is_refused(make_pool: Callable[..., shoal.Pool]) -> None:
+    with pytest.raises(errors.ArgumentError, match=r"start_method: expected one of .*forkserver.*, got 'thread'"):
+        make_pool(CountingEnv, 2, engine="process", start_method="thread")
+
+
+# ---------------------------------------------------------------------- what an env finds in its worker
+
+
+def looking() -> type[CountingEnv]:
+    """An env that tells about its process; local, so that workers need not import the tests."""
+
+    class Looking(CountingEnv):
+        def variables(self) -> dict[str, str]:
+            return dict(os.environ)
+
+        def cores(self) -> set[int]:
+            return os.sched_getaffinity(0)
+
+        def draws(self) -> tuple[float, float]:
+            return random.random(), float(np.random.random())
+
+        def torch_threads(self) -> int:
+            import torch
+
+            return torch.get_num_threads()
+
+        def pid(self) -> int:
+            return os.getpid()
+
+    return Looking
+
+
+@pytest.fixture(params=METHODS)
+def make(request: pytest.FixtureRequest, make_pool: Callable[..., shoal.Pool]) -> Callable[..., shoal.Pool]:
+    """A pool of three envs in three workers, for each start method."""
+    options = {"engine": "process", "num_workers": 3, "start_method": request.param}
+    return lambda **more: make_pool(looking(), 3, **{**options, **more})
+
+
+def test_every_worker_draws_other_random_numbers(make: Callable[..., shoal.Pool]) -> None:
+    draws = make().call("draws")
+    assert len({draw for pair in draws for draw in pair}) == 6
+
+
+def test_the_seed_of_a_pool_seeds_the_generators_of_its_workers(make: Callable[..., shoal.Pool]) -> None:
+    first, again, other = (make(seed=seed).call("draws") for seed in (1, 1, 2))
+    assert first == again
+    assert set(first).isdisjoint(other)
+
+
+def test_numeric_libraries_in_workers_use_one_thread(
+    make: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    told = make().call("variables")
+    assert {(env["OMP_NUM_THREADS"], env["MKL_NUM_THREADS"]) for env in told} == {("1", "1")}
+    assert "OMP_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])  # the fork server keeps the environment it was started with
+def test_a_thread_count_that_the_user_has_set_is_kept(
+    method: str, make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    pool = make_pool(looking(), 2, engine="process", num_workers=2, start_method=method)
+    assert [env["OMP_NUM_THREADS"] for env in pool.call("variables")] == ["2", "2"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_torch_in_workers_uses_one_thread(make: Callable[..., shoal.Pool]) -> None:
+    assert make().call("torch_threads") == (1, 1, 1)
+
+
+def test_workers_are_pinned_to_the_cores_given_in_turn(make: Callable[..., shoal.Pool]) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    given = [cores[-1], cores[0]]
+    assert make(affinity=given).call("cores") == ({given[0]}, {given[1]}, {given[0]})
+    assert os.sched_getaffinity(0) == set(cores)
+
+
+def test_without_affinity_workers_may_use_every_core(make: Callable[..., shoal.Pool]) -> None:
+    assert make().call("cores") == (os.sched_getaffinity(0),) * 3
+
+
+def test_every_worker_is_a_process_of_its_own(make: Callable[..., shoal.Pool]) -> None:
+    pool = make()
+    assert list(pool.call("pid")) == pool.engine.pids
+    assert len({os.getpid(), *pool.engine.pids}) == 4
