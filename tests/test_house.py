@@ -28,7 +28,7 @@ LAYERS: list[set[str]] = [
     {"slot", "adapters"},
     {"stats", "trace"},
     {"engines", "envs"},
-    {"pool", "reading", "traffic", "recipes", "registry"},
+    {"pool", "dispatch", "reading", "traffic", "recipes", "registry"},
     {"collect"},
     {"faces"},
     {"make"},
@@ -40,7 +40,7 @@ MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 # What may be larger than that, up to which size, and why.
 LARGE_MODULES: dict[str, int] = {
-    "shoal.pool": 520,  # the whole public surface of the centre; its stages are modules of their own
+    "shoal.testing.conformance": 460,  # one short method per rule
 }
 LARGE_FUNCTIONS: dict[str, int] = {
     "shoal.make.make_vec": 80,  # two thirds of it document the arguments

@@ -588,6 +588,23 @@ def test_an_interrupted_call_leaves_no_phantom_row(make: MakePool, batch_size: i
     assert totals(pool.step([0, 0, 0])) == [1, 1, 1]
 
 
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_after_an_interrupted_call_a_send_is_refused_or_answered(make: MakePool, batch_size: int | None) -> None:
+    pool = make(InterruptingEnv, 3, env_kwargs={"pid": os.getpid(), "at": None}, batch_size=batch_size)
+    pool.reset(seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        pool.call("interrupt", env_id=[1])
+    try:
+        pool.send([3], env_id=[1])
+    except StateError:
+        pool.reset(seed=1, env_id=[1])
+        pool.send([3], env_id=[1])
+    batch = pool.recv(timeout=SOON_S)
+    assert [(row.total, row.action) for row in rows_of(batch)] == [(1, 3)]
+    assert not batch.infos
+    assert totals(pool.step([0, 0, 0])) == [1, 2, 1]
+
+
 # ---------------------------------------------------------------------- resets
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -131,7 +132,7 @@ def test_a_limit_for_a_callable_is_left_to_the_pool() -> None:
         ({"max_episode_steps": 0}, "expected at least 1, got 0"),
         ({"max_episode_steps": -1}, "expected at least 1, got -1"),
     ],
-    ids=str,
+    ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", str(value)),
 )
 def test_what_makes_no_sense_is_refused_with_a_reason(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):

@@ -80,6 +80,24 @@ def test_forgetting_drops_rows_waiting_commands_and_groups() -> None:
     assert traffic.hand_out([0, 2]) == [(2, step())]
 
 
+def test_what_is_abandoned_in_flight_never_lands() -> None:
+    traffic = flying(3)
+    traffic.groups.append([0, 1, 2])
+    traffic.abandon([1])
+    traffic.land([0, 1, 2])
+    assert traffic.landed() == [0, 2]
+    assert list(traffic.groups) == [[0, 2]]
+    traffic.take_off([1])
+    traffic.land([1])  # a new command of the same env does
+    assert traffic.landed() == [0, 2, 1]
+
+
+def test_a_refused_command_never_flew() -> None:
+    traffic = flying(3)
+    traffic.cancel([0, 1, 2])
+    assert traffic.is_empty
+
+
 class TrafficAgainstSets(RuleBasedStateMachine):
     """Random traffic, compared with sets that know no shortcut for whole pools."""
 
@@ -89,6 +107,7 @@ class TrafficAgainstSets(RuleBasedStateMachine):
         self.num_envs = num_envs
         self.flying: set[int] = set()
         self.landed: list[int] = []
+        self.void: set[int] = set()
         self.waiting: dict[int, list[Held]] = {}
         self.count = 0
 
@@ -113,12 +132,13 @@ class TrafficAgainstSets(RuleBasedStateMachine):
         ids = self.some(data, self.flying)
         self.traffic.land(ids)
         self.flying -= set(ids)
-        self.landed += ids
+        self.landed += [i for i in ids if i not in self.void]
+        self.void -= set(ids)
 
-    @precondition(lambda self: self.flying or self.landed)
+    @precondition(lambda self: self.flying - self.void or self.landed)
     @rule(data=st.data())
     def hold(self, data: st.DataObject) -> None:
-        env_id = data.draw(st.sampled_from(sorted(self.flying | set(self.landed))))
+        env_id = data.draw(st.sampled_from(sorted(self.flying - self.void | set(self.landed))))
         self.count += 1
         self.traffic.hold(env_id, step(self.count))
         self.waiting.setdefault(env_id, []).append(step(self.count))
@@ -140,6 +160,15 @@ class TrafficAgainstSets(RuleBasedStateMachine):
     def forget(self, data: st.DataObject) -> None:
         ids = self.some(data, set(range(self.num_envs)) - self.flying)
         self.traffic.forget(ids)
+        self.landed = [i for i in self.landed if i not in ids]
+        for i in ids:
+            self.waiting.pop(i, None)
+
+    @rule(data=st.data())
+    def abandon(self, data: st.DataObject) -> None:
+        ids = self.some(data, range(self.num_envs))
+        self.traffic.abandon(ids)
+        self.void |= self.flying.intersection(ids)
         self.landed = [i for i in self.landed if i not in ids]
         for i in ids:
             self.waiting.pop(i, None)

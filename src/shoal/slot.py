@@ -119,7 +119,7 @@ class Slot:
                 and truncated.__class__ in _FLAGS
                 and reward.__class__ in _NUMBERS
                 and info.__class__ is dict
-                and isfinite(reward)  # type: ignore[arg-type]
+                and (_is_finite(reward) if reward.__class__ is int else isfinite(reward))  # type: ignore[arg-type]
             ):
                 self._checked = self._check_always
                 return

@@ -51,7 +51,7 @@ class Leaf:
         """
         if not self.is_array:
             return value
-        array = self._as_array(value, SpecError)
+        array = self._as_array(value, self.shape, SpecError)
         if array.shape != self.shape:
             raise SpecError(f"{self.path}: expected shape {self.shape}, got {array.shape} ({_brief(value)})")
         return self._cast(array, SpecError)
@@ -64,8 +64,8 @@ class Leaf:
         """
         if not self.is_array:
             return self._object_batch(values, rows)
-        array = self._as_array(values, ActionError)
         expected = (rows, *self.shape)
+        array = self._as_array(values, expected, ActionError)
         if array.shape != expected:
             raise ActionError(f"{self.path}: expected shape {expected}, got {array.shape}{self._shape_hint(array)}")
         if array.dtype != self.dtype:
@@ -74,16 +74,19 @@ class Leaf:
             self._check_range(array)
         return array
 
-    def _as_array(self, value: Any, error: type[SpecError | ActionError]) -> np.ndarray[Any, Any]:
+    def _as_array(
+        self, value: Any, shape: tuple[int, ...], error: type[SpecError | ActionError]
+    ) -> np.ndarray[Any, Any]:
         try:
             return np.asarray(value)
         except ValueError as cause:
-            raise error(f"{self.path}: {_brief(value)} is no array ({cause})") from cause
+            raise error(f"{self.path}: expected shape {shape}, got a ragged {_brief(value)}") from cause
 
     def _object_batch(self, values: Any, rows: int) -> np.ndarray[Any, Any]:
         # A string has a length too, and its letters may well be texts of the space.
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) != rows:
-            raise ActionError(f"{self.path}: expected {rows} values, one per env, got {_brief(values)}")
+            got = _brief(values) if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") else len(values)
+            raise ActionError(f"{self.path}: expected {rows} values, got {got}")
         batch = np.empty(rows, OBJECT)
         for row, value in enumerate(values):
             if not self.space.contains(value):

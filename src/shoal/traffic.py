@@ -89,14 +89,20 @@ class Traffic:
             self._all_flying, self._all_landed = False, True
             return
         self._spread()
+        self._landed.update(dict.fromkeys(i for i in ids if i in self._flying and i not in self.void))
         self._flying.difference_update(ids)
-        self._landed.update(dict.fromkeys(i for i in ids if i not in self.void))
         self.void.difference_update(ids)
 
     def cancel(self, ids: Sequence[int]) -> None:
         """The engine has refused commands that had just taken off."""
         self._spread()
         self._flying.difference_update(ids)
+
+    def cancel_all(self) -> None:
+        """The engine has lost everything that was under way."""
+        self._spread()
+        self._flying.clear()
+        self.void.clear()
 
     def abandon(self, ids: Sequence[int]) -> None:
         """Nobody waits for these any more: what the engine returns for them is to be dropped."""
@@ -106,8 +112,10 @@ class Traffic:
 
     def hold(self, env_id: int, held: Held) -> None:
         """Keep a command until its env is free. The caller may reuse its arrays meanwhile, so they are copied."""
-        own = replace(held, leaves=[np.array(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in held.leaves])
-        self._waiting.setdefault(env_id, deque()).append(own)
+        if any(isinstance(leaf, np.ndarray) for leaf in held.leaves):
+            own = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in held.leaves]
+            held = replace(held, leaves=own)
+        self._waiting.setdefault(env_id, deque()).append(held)
 
     def hand_out(self, ids: Sequence[int]) -> list[tuple[int, Held]]:
         """The reader has these rows; returns the commands that waited for them."""

@@ -37,6 +37,7 @@ class Command(IntEnum):
     CALL = 3
 
 
+PHASES = {Command.RESET: "reset", Command.STEP: "step", Command.CALL: "call"}
 Call = tuple[str, str, tuple[Any, ...], dict[str, Any]]
 
 
@@ -135,6 +136,7 @@ class Engine(Protocol):
     num_workers: int
     extras: dict[int, Extra]
     faults: dict[int, Fault]
+    collected: list[int]
 
     def start(self) -> None:
         """Build all envs. Raises ``EnvConstructError`` naming every env that failed; nothing is left running then."""
@@ -147,7 +149,8 @@ class Engine(Protocol):
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Ids whose commands are finished, in order of completion; waits for ``at_least`` of them.
 
-        Returns fewer when ``timeout_s`` runs out. A hung or lost env counts as finished, with a fault.
+        Returns fewer when ``timeout_s`` runs out or nothing more is under way. A hung or lost env counts as finished,
+        with a fault. The ids are in ``collected`` as soon as they are known, so that an interrupt loses none.
         """
 
     def describe(self) -> str:
@@ -181,12 +184,12 @@ class AwakeTime:
 
     def __init__(self, longest_lap_s: float) -> None:
         self._longest = longest_lap_s
-        self._last = monotonic()
+        self.last = monotonic()
 
     def lap(self) -> float:
         """Seconds since the last lap, at most the longest lap."""
         now = monotonic()
-        passed, self._last = now - self._last, now
+        passed, self.last = now - self.last, now
         return min(passed, self._longest)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.adapters import adapt, describe
 from shoal.arrays import Rows, RowWriter
-from shoal.engines.base import Call, Command, EngineConfig, Extra, Request
+from shoal.engines.base import PHASES, Call, Command, EngineConfig, Extra, Request
 from shoal.errors import EnvConstructError, Where
 from shoal.faults import Fault, fault_from
 from shoal.slot import Info, Row, Slot, copy_leaves
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from shoal.spec import EnvSpec
 
-_PHASES = {Command.RESET: "reset", Command.STEP: "step", Command.CALL: "call"}
 _log = logging.getLogger("shoal")
 
 
@@ -60,11 +59,9 @@ class Lane:
             self.slots[env_id] = Slot(env, self.config.autoreset, self.config.max_episode_steps, self.config.check)
             self.specs[env_id] = describe(env, self.config.name)
             return None
-        except KeyboardInterrupt:
-            if self.worker is None:
-                raise
-            return fault_from(KeyboardInterrupt(), env_id=env_id, phase="construct", worker=self.worker)
         except BaseException as error:
+            if self.worker is None and isinstance(error, KeyboardInterrupt):
+                raise  # in the caller's own thread it is the user's
             return fault_from(error, env_id=env_id, phase="construct", worker=self.worker)
 
     def attach(self, rows: Rows) -> None:
@@ -128,7 +125,7 @@ class Lane:
         return fault_from(
             error,
             env_id=env_id,
-            phase=_PHASES[command],
+            phase=PHASES[command],
             worker=self.worker,
             episode_step=slot.elapsed,
             seed=slot.seed,

@@ -32,7 +32,7 @@ class SerialEngine:
         self._queue: deque[tuple[int, Command, Request | None, int]] = deque()
         self._all_step_in_block: int | None = None
         self._all_ids = list(range(config.num_envs))
-        self._done: list[int] = []
+        self.collected: list[int] = []
 
     def start(self) -> None:
         """Build the envs one by one."""
@@ -62,7 +62,9 @@ class SerialEngine:
                 return self._step_all()
             self._queue.extend((i, Command.STEP, None, self._all_step_in_block) for i in self._all_ids)
             self._all_step_in_block = None
-        run, queue, done = self._lane.run, self._queue, self._done
+        run, queue = self._lane.run, self._queue
+        done: list[int] = []
+        self.collected = done
         end = None if timeout_s is None else monotonic() + timeout_s
         while queue and len(done) < at_least and (end is None or not done or monotonic() < end):
             env_id, command, request, block = queue.popleft()
@@ -70,16 +72,16 @@ class SerialEngine:
             outcome = run(env_id, command, request, block)
             if outcome is not None:
                 self._keep(env_id, outcome)
-        self._done = []
         return done
 
     def _step_all(self) -> list[int]:
         block, self._all_step_in_block = self._all_step_in_block or 0, None
+        self.collected = self._all_ids
         outcomes = self._lane.step_all(block)
         for env_id, outcome in outcomes.items():
             if isinstance(outcome, Fault) and isinstance(outcome.cause, KeyboardInterrupt):
                 # Ctrl-C stopped the loop here; the envs behind this one have not moved, and will when asked again.
-                self._done = self._all_ids[: env_id + 1]
+                self.collected = self._all_ids[: env_id + 1]
                 self._queue.extend((i, Command.STEP, None, block) for i in self._all_ids[env_id + 1 :])
             self._keep(env_id, outcome)
         return self._all_ids

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from shoal.arrays import Rows
-from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
+from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
 from shoal.engines.lane import Lane, closing_on_error, common_spec, construction_error
 from shoal.errors import EnvTimeout, Where
 from shoal.faults import Fault
@@ -108,7 +108,8 @@ class ThreadEngine:
         self._lane_of = {i: lane for lane in self._lanes for i in lane.lane.env_ids}
         self._sequence = [0] * config.num_envs
         self._waiting: set[int] = set()
-        self._done: list[int] = []
+        self.collected: list[int] = []
+        self._clock = AwakeTime(2 * _SLICE_S)
 
     def start(self) -> None:
         """Build all envs, each in its own thread."""
@@ -151,18 +152,19 @@ class ThreadEngine:
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Take results as they come."""
         end = None if timeout_s is None else monotonic() + timeout_s
-        clock = AwakeTime(2 * _SLICE_S)
-        done = self._done
+        done: list[int] = []
+        self.collected = done
         while True:
             self._drain()
-            if len(done) >= at_least:
+            if len(done) >= at_least or not self._waiting:
                 break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
             if left <= 0:
                 break
-            if not self._results.wait(left):
-                self._give_up_hung(clock.lap())
-        self._done = []
+            rung = self._results.wait(left)
+            # Also while others keep answering: a hung env must not hide behind them.
+            if not rung or monotonic() - self._clock.last > _SLICE_S:
+                self._give_up_hung(self._clock.lap())
         return done
 
     def _drain(self) -> None:
@@ -178,7 +180,7 @@ class ThreadEngine:
         if env_id not in self._waiting or sequence != self._sequence[env_id]:
             return  # a late answer of an env that was already given up
         self._waiting.discard(env_id)
-        self._done.append(env_id)
+        self.collected.append(env_id)
         if isinstance(outcome, Fault):
             self.faults[env_id] = outcome
         elif outcome is not None:
@@ -192,12 +194,12 @@ class ThreadEngine:
             lane.waited_s += passed_s
             limit = self.config.timeouts.of(running[1])
             if limit is not None and lane.waited_s > limit:
-                phase = "step" if running[1] is Command.STEP else "reset"
+                phase = PHASES[running[1]]
                 lost = [i for i in lane.lane.env_ids if i in self._waiting]
                 for i in lost:
                     self.faults[i] = _hung(lane, phase, lane.waited_s, i)
                     self._waiting.discard(i)
-                    self._done.append(i)
+                    self.collected.append(i)
 
     def describe(self) -> str:
         """``4 threads``."""

@@ -14,7 +14,8 @@ from shoal.errors import ArgumentError
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
-    from shoal.pool import Ids, Options, Pool
+    from shoal.dispatch import Ids, Options
+    from shoal.pool import Pool
     from shoal.seeding import Seed
     from shoal.stats import PoolStats
 

@@ -7,6 +7,7 @@ with the path to it, unless the pool was made with ``allow_pickle=True``.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ _LENGTH = struct.Struct("<I")
 _FLOAT = struct.Struct("<d")
 _INT = struct.Struct("<q")
 _MAX_DEPTH = 64
+# The dtype names that the encoder writes. Numpy parses many more, and M8[s/0] would even divide by zero.
+_DTYPE = re.compile(r"[<>|][biufcSU]\d{1,9}|[<>][mM]8(\[\d{0,9}[A-Za-z]+\])?")
 
 
 class CodecError(ShoalError, ValueError):
@@ -101,7 +104,7 @@ def _encode(out: bytearray, value: Any, path: str, allow_pickle: bool, depth: in
         for key, item in value.items():
             _encode(out, key, path, allow_pickle, depth + 1)
             _encode(out, item, f"{path}[{key!r}]", allow_pickle, depth + 1)
-    elif isinstance(value, np.ndarray):
+    elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         _encode_array(out, value, path, allow_pickle, depth)
     elif isinstance(value, np.generic):
         out += b"g"
@@ -196,13 +199,15 @@ class _Reader:
             raise error if isinstance(error, CodecError) else CodecError(f"bad {tag!r}: {error}") from error
 
     def array(self, depth: int) -> np.ndarray[Any, Any]:
-        dtype = np.dtype(self.block().decode("ascii"))
-        if dtype.hasobject:
-            raise CodecError("an array of objects is no plain data")
+        name = self.block().decode("ascii")
+        if not _DTYPE.fullmatch(name):
+            raise CodecError(f"an array of unknown dtype {name!r}")
         shape = self.value(depth + 1)
+        if type(shape) is not tuple or any(type(side) is not int or side < 0 for side in shape):
+            raise CodecError(f"an array of impossible shape {shape!r}")
         if bytes(self.take(1)) != b"b":
             raise CodecError("an array without its bytes")
-        return np.frombuffer(bytearray(self.block()), dtype).reshape(shape)
+        return np.frombuffer(bytearray(self.block()), np.dtype(name)).reshape(shape)
 
     def mapping(self, depth: int) -> dict[Any, Any]:
         count = self.length()

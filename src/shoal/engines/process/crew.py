@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,22 @@ if TYPE_CHECKING:
     from shoal.spec import EnvSpec
 
 _SLICE_S = 0.05
+
+
+@dataclass
+class Construction:
+    """How far a worker has come with building its envs."""
+
+    worker: WorkerProcess
+    built: set[int] = field(default_factory=set)
+    waited_s: float = 0.0
+
+    def lost(self, why: str, stacks: str = "") -> Fault:
+        """The fault of a worker that will not finish."""
+        left = [i for i in self.worker.env_ids if i not in self.built]
+        # Envs are built in order, so the first one missing is the one that did it.
+        ids = tuple(left[:1]) or self.worker.env_ids
+        return Fault(Where(ids, "construct", self.worker.index, self.worker.pid), why, stacks)
 
 
 class Crew:
@@ -78,34 +95,41 @@ class Crew:
                 stacks=nothing,
                 entropy=root,
             )
-            self.workers.append(WorkerProcess(boot, self.method, self.workers))
-        faults = [fault for worker in self.workers for fault in self._await_ready(worker)]
+            self.workers.append(WorkerProcess(boot, self.method))
+        faults = self._await_ready()
         if faults:
             raise construction_error(faults)
 
-    def _await_ready(self, worker: WorkerProcess) -> list[Fault]:
-        """What failed to build in one worker; its specs are kept."""
-        limit, waited = self.config.timeouts.construct, 0.0
-        clock = AwakeTime(2 * _SLICE_S)
-        built: set[int] = set()
-        while True:
-            try:
-                frame = worker.channel.receive(_SLICE_S)
-                if frame is None:
-                    waited += clock.lap()
-                    self.check(worker)
-            except WireError:
-                return [
-                    self._lost_in_construction(worker, built, f"the worker process is gone: {worker.how_it_ended()}")
-                ]
-            if frame is None and limit is not None and waited > limit:
-                stacks = worker.stacks()
-                return [self._lost_in_construction(worker, built, f"no answer after {waited:.1f} s", stacks)]
-            if frame is not None and frame.kind is Kind.BUILT:
-                built.add(frame.env_id)
-                waited = 0.0
-            elif frame is not None:
-                return self._take_ready(frame)
+    def _await_ready(self) -> list[Fault]:
+        """Wait until every worker has built its envs or failed, all under one clock; returns what failed."""
+        pending = {worker: Construction(worker) for worker in self.workers}
+        clock, faults = AwakeTime(2 * _SLICE_S), []
+        while pending:
+            connection.wait([worker.channel.socket for worker in pending], _SLICE_S)
+            passed_s = clock.lap()
+            for worker, construction in list(pending.items()):
+                outcome = self._hear(construction, passed_s)
+                if outcome is not None:
+                    del pending[worker]
+                    faults += outcome
+        return faults
+
+    def _hear(self, construction: Construction, passed_s: float) -> list[Fault] | None:
+        """What one worker has to say by now: None if it is still at it, else the faults of its envs."""
+        worker, limit = construction.worker, self.config.timeouts.construct
+        construction.waited_s += passed_s
+        try:
+            while frame := worker.channel.receive(0):
+                if frame.kind is not Kind.BUILT:
+                    return self._take_ready(frame)
+                construction.built.add(frame.env_id)
+                construction.waited_s = 0.0
+            self.check(worker)
+        except WireError:
+            return [construction.lost(f"the worker process is gone: {worker.how_it_ended()}")]
+        if limit is not None and construction.waited_s > limit:
+            return [construction.lost(f"no answer after {construction.waited_s:.1f} s", worker.stacks())]
+        return None
 
     def _take_ready(self, frame: Frame) -> list[Fault]:
         kinds, index, faults = shipping.unpickle_value(frame.payload)
@@ -113,16 +137,13 @@ class Crew:
         return [self.unpack_fault(fault) for fault in faults]
 
     @staticmethod
-    def _lost_in_construction(worker: WorkerProcess, built: set[int], why: str, stacks: str = "") -> Fault:
-        left = [i for i in worker.env_ids if i not in built]
-        # Envs are built in order, so the first one missing is the one that did it.
-        return Fault(Where(tuple(left[:1]) or worker.env_ids, "construct", worker.index, worker.pid), why, stacks)
-
-    @staticmethod
     def unpack_fault(portable: tuple[Fault, bytes]) -> Fault:
         """A fault with its exception, if that came along."""
         fault, cause = portable
-        return replace(fault, cause=shipping.unpickle_value(cause) if cause else None)
+        try:
+            return replace(fault, cause=shipping.unpickle_value(cause)) if cause else fault
+        except Exception:  # a class that only the worker can import: its text is all there is
+            return fault
 
     def specs(self) -> EnvSpec:
         """The spec that all envs share."""
@@ -156,6 +177,7 @@ class Crew:
                     worker.join(5.0)
                 worker.release()
             os.close(self.memory_fd)
+            self._control = None
 
     def _ask_to_stop(self) -> None:
         control: Any = self._control

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from dataclasses import replace
+from multiprocessing.util import Finalize
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from shoal.arrays import Arena, Rows
-from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
+from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
 from shoal.engines.lane import closing_on_error
 from shoal.engines.process import codec, shipping
 from shoal.engines.process.control import Control, Plan
@@ -17,7 +16,7 @@ from shoal.engines.process.crew import Crew
 from shoal.engines.process.wake import Waiter
 from shoal.engines.process.wire import Frame, Kind, WireError
 from shoal.errors import EnvTimeout, Where, WorkerDied
-from shoal.faults import Fault
+from shoal.faults import Fault, fault_from
 from shoal.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -54,14 +53,16 @@ class ProcessEngine:
         self._dirty = True
         self._all_ids = list(range(config.num_envs))
         self._lane_ids = [list(ids) for ids in self.lanes]
-        self._done: list[int] = []
+        self.collected: list[int] = []
+        self._refused: list[int] = []
         self._out: set[int] = set()
 
     def start(self) -> None:
         """Start the workers, let them build their envs, and share memory with them."""
         self._crew = Crew(self.config, self.lanes, self._worker_of_lane)
-        # A pool that is dropped or forgotten still ends its workers; the finalizer must not hold the engine itself.
-        self._finalizer = weakref.finalize(self, self._crew.close)
+        # A pool that is dropped or forgotten still ends its workers, at exit before multiprocessing waits for them.
+        # The finalizer must not hold the engine itself.
+        self._finalizer = Finalize(self, self._crew.close, exitpriority=10)
         with closing_on_error(self.close):
             self._crew.start()
             self.spec = self._crew.specs()
@@ -71,6 +72,7 @@ class ProcessEngine:
             self.rows = Rows(plan.rows, control.columns)
             self._crew.attach(control, plan)
         self._waiter = Waiter(control.done)
+        self._clock = AwakeTime(2 * _SLICE_S)
         self._go = [semaphore.post for semaphore in control.go]
 
     # ------------------------------------------------------------------ commands
@@ -95,8 +97,8 @@ class ProcessEngine:
             lane = self._lane_of[i]
             lost = self._crew.lost.get(self._worker_of_lane[lane])
             if lost is not None:
-                self.faults[i] = replace(lost, where=replace(lost.where, env_ids=(i,)))
-                self._done.append(i)
+                self.faults[i] = lost
+                self._refused.append(i)
                 continue
             control.command[i] = command
             control.block[i] = block
@@ -143,70 +145,86 @@ class ProcessEngine:
     # ------------------------------------------------------------------ results
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
-        """Wait for rows; between two looks see that the workers live and move."""
+        """Wait for rows; now and then see that the workers live and move."""
         end = None if timeout_s is None else monotonic() + timeout_s
-        clock = None
-        done = self._done
+        self.collected = done = self._refused
+        self._refused = []
         while True:
             self._drain()
-            if len(done) >= at_least:
+            if len(done) >= at_least or not any(self._owed):
                 break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
             if left <= 0:
                 break
-            if self._waiter.wait(left):
-                continue
-            clock = clock or AwakeTime(2 * _SLICE_S)
-            self._watch(clock.lap())
-        self._done = []
+            woken = self._waiter.wait(left)
+            # Also while others keep answering: a dead or hung worker must not hide behind them.
+            if not woken or monotonic() - self._clock.last > _SLICE_S:
+                self._watch(self._clock.lap())
         return done
 
     def _drain(self) -> None:
         """Take what lanes have published since the last look."""
-        progress, done = self._control.progress, self._done
+        progress, control = self._control.progress, self._control
         for lane, taken in enumerate(self._taken):
             now = progress[lane]
             if now == taken:
                 continue
+            worker = self._worker_of_lane[lane]
+            if control.notes[worker] != self._notes_taken[worker] and not self._take_notes(worker):
+                continue  # rows without their messages are not whole: the worker is lost, and they with it
+            ids = self._lane_ids[lane]
+            if now - taken != len(ids):
+                first, size, order = ids[0], len(ids), control.order
+                ids = [order[first + position % size] for position in range(taken, now)]
+            self.collected += ids
+            if self._out:
+                self._out.difference_update(ids)
             self._taken[lane] = now
             self._owed[lane] -= now - taken
-            ids = self._lane_ids[lane]
-            if now - taken == len(ids):
-                done += ids
-            else:
-                first, size, order = ids[0], len(ids), self._control.order
-                done += [order[first + position % size] for position in range(taken, now)]
-            if self._out:
-                self._out.difference_update(done)
-            worker = self._worker_of_lane[lane]
-            if self._control.notes[worker] != self._notes_taken[worker]:
-                self._take_notes(worker)
 
-    def _take_notes(self, index: int) -> None:
-        """Read the messages that a worker has announced. It is sending them now, or dead."""
+    def _take_notes(self, index: int) -> bool:
+        """Read the messages that a worker has announced; False if it is lost instead.
+
+        It is sending them now, or dead, or stopped in the middle.
+        """
         worker = self._crew.workers[index]
+        limit, waited, clock = self.config.timeouts.reset, 0.0, AwakeTime(2 * _SLICE_S)
         while self._notes_taken[index] < self._control.notes[index]:
             try:
                 frame = worker.channel.receive(_SLICE_S)
                 if frame is None:
                     self._crew.check(worker)
+                    waited += clock.lap()
+                    if limit is not None and waited > limit:
+                        raise WireError(0, f"it stopped in the middle of a message for {waited:.1f} s")
                     continue
                 self._notes_taken[index] += 1
                 self._read_note(frame)
             except (WireError, codec.CodecError) as error:
                 worker.kill()
-                self._lose(worker, f"{worker.how_it_ended()} ({error})")
-                return
+                self._lose(worker, f"{worker.how_it_ended()} ({error.args[-1]})")
+                return False
+        return True
 
     def _read_note(self, frame: Frame) -> None:
         if frame.kind is Kind.EXTRAS:
             self.extras.update(codec.decode_extras(frame.payload, allow_pickle=self.config.allow_pickle))
         elif frame.kind is Kind.VALUE and self._control.command[frame.env_id] == Command.CALL:
-            self.extras[frame.env_id] = Extra(value=shipping.unpickle_value(frame.payload), is_answer=True)
+            self._take_answer(frame)
         elif frame.kind is Kind.FAULT:
             self.faults[frame.env_id] = Crew.unpack_fault(shipping.unpickle_value(frame.payload))
         else:
             raise WireError(0, f"a {frame.kind.name} frame where none belongs")
+
+    def _take_answer(self, frame: Frame) -> None:
+        try:
+            self.extras[frame.env_id] = Extra(value=shipping.unpickle_value(frame.payload), is_answer=True)
+        except Exception as error:
+            worker = self._worker_of_lane[self._lane_of[frame.env_id]]
+            self.faults[frame.env_id] = replace(
+                fault_from(error, env_id=frame.env_id, phase="call", worker=worker),
+                summary=f"its answer cannot be loaded here ({type(error).__name__}: {error})",
+            )
 
     # ------------------------------------------------------------------ faults
 
@@ -238,20 +256,20 @@ class ProcessEngine:
         worker = self._crew.workers[self._worker_of_lane[lane]]
         stacks = worker.stacks()
         worker.kill()
-        self._lose(worker, f"no answer after {self._waited_s[lane]:.1f} s", stacks, hung=(env_id, command))
+        why = f"no answer after {self._waited_s[lane]:.1f} s"
+        hung = Where((env_id,), PHASES[command], worker.index, worker.pid)
+        self._lose(worker, f"it hung in env {env_id}: {why}", Fault(hung, why, stacks, error_class=EnvTimeout))
 
-    def _lose(self, worker: WorkerProcess, why: str, stacks: str = "", hung: tuple[int, Command] | None = None) -> None:
-        """Turn every command that a lost worker owes into a fault."""
-        culprit = None if hung is None else hung[0]
-        text = f"{why}; it hung in env {culprit}" if hung else f"the worker process is gone: {why}"
-        phase = "step" if hung is None or hung[1] is Command.STEP else "reset"
-        where = Where(worker.env_ids, phase, worker.index, worker.pid)
-        lost = Fault(where, text, stacks, error_class=EnvTimeout if hung else WorkerDied)
+    def _lose(self, worker: WorkerProcess, why: str, hung: Fault | None = None) -> None:
+        """Turn every command that a lost worker owes into a fault: a hung env's own, the worker's for the rest."""
+        owed = self._owed_by(worker)
+        command = Command(self._control.command[owed[0]]) if owed else Command.STEP
+        where = Where(worker.env_ids, PHASES[command], worker.index, worker.pid)
+        lost = Fault(where, f"the worker process is gone: {why}", error_class=WorkerDied)
         self._crew.lost[worker.index] = lost
-        for i in self._owed_by(worker):
-            kind = lost.error_class if culprit in (None, i) else WorkerDied
-            self.faults[i] = replace(lost, where=replace(where, env_ids=(i,)), error_class=kind)
-            self._done.append(i)
+        for i in owed:
+            self.faults[i] = hung if hung is not None and hung.where.env_ids == (i,) else lost
+            self.collected.append(i)
         for lane, index in enumerate(self._worker_of_lane):
             if index == worker.index:
                 self._owed[lane] = 0
@@ -284,4 +302,4 @@ class ProcessEngine:
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
-        return [os.getpid()] if not hasattr(self, "_crew") else [w.pid for w in self._crew.workers]
+        return [worker.pid for worker in self._crew.workers]

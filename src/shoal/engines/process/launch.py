@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from dataclasses import replace
 from multiprocessing import forkserver
 from types import ModuleType
@@ -28,22 +29,21 @@ METHODS = ("forkserver", "fork", "spawn")
 # What every worker needs, loaded once in the fork server instead of once per worker.
 _PRELOAD = ["shoal.engines.process.worker", "gymnasium"]
 _starting = threading.Lock()
+_running: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
 
 
 class WorkerProcess:
     """A worker as its pool sees it: the process, the channel to it, and the pipe that ties it to our life."""
 
-    def __init__(self, boot: Boot, method: str, others: list[WorkerProcess]) -> None:
+    def __init__(self, boot: Boot, method: str) -> None:
         self.index = boot.worker
         self.env_ids = tuple(boot.env_ids)
         mine, theirs = socket.socketpair()
         end_of_life, self._lifeline = os.pipe()
-        self._stacks = os.memfd_create("shoal-stacks", os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else _plain_file()
+        self._stacks = Arena.open_file()
         self.channel = Channel(mine)
-        inherited: tuple[int, ...] = ()
-        if method == "fork":
-            # A forked worker must not hold our ends open: neither its own nor its siblings'.
-            inherited = tuple(fd for w in [*others, self] for fd in w.own_fds)
+        # A forked worker must not hold our ends of its channel and lifeline. Those of its siblings go at the fork.
+        inherited = (mine.fileno(), self._lifeline) if method == "fork" else ()
         boot = replace(
             boot,
             channel=SharedFd(theirs.fileno()),
@@ -54,15 +54,11 @@ class WorkerProcess:
         try:
             self.process = _start(boot, method)
             self.pid: int = self.process.pid
+            _running.add(self)
         finally:
             os.close(end_of_life)
             # A forked child has its own copy and closes nothing here; detach keeps the number from being closed twice.
             theirs.close()
-
-    @property
-    def own_fds(self) -> tuple[int, ...]:
-        """Descriptors that belong to the pool's side only."""
-        return self.channel.socket.fileno(), self._lifeline
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
@@ -108,8 +104,16 @@ class WorkerProcess:
         self.process.join(timeout_s)
         return not self.process.is_alive()
 
+    def disown(self) -> None:
+        """Forget a worker that belongs to the process we were forked from."""
+        with contextlib.suppress(OSError):
+            os.close(self._lifeline)
+        self.channel.close()
+        multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
+
     def release(self) -> None:
         """Close every descriptor of ours. The process must have ended or be about to."""
+        _running.discard(self)
         self.channel.close()
         for fd in (self._lifeline, self._stacks):
             os.close(fd)
@@ -117,8 +121,14 @@ class WorkerProcess:
             self.process.close()
 
 
-def _plain_file() -> int:
-    return Arena.open_file()
+def _disown_in_forked_child() -> None:
+    """In a copy of this process the workers are somebody else's: it must neither keep them alive nor wait for them."""
+    for worker in _running:
+        worker.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_in_forked_child)
 
 
 def start_method(requested: str | None) -> str:

@@ -37,7 +37,8 @@ def pack_factories(factories: Sequence[Callable[[], Any]]) -> bytes:
     try:
         return bytes(cloudpickle.dumps(list(factories), protocol=pickle.HIGHEST_PROTOCOL))
     except Exception as error:
-        culprit = find_culprit(factories[0], "env_fn") or "env_fn"
+        culprits = (find_culprit(factory, "env_fn") for factory in factories)
+        culprit = next((found for found in culprits if found), "env_fn")
         raise ShippingError(
             f"the env factory cannot be sent to a worker process: {culprit} ({reason or error}). "
             "Make the object inside the factory instead of capturing it, or use engine='thread' or engine='serial'"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import threading
 from collections import deque
 from enum import IntEnum
 from time import monotonic
@@ -59,6 +60,7 @@ class Channel:
         self.socket = end
         end.setblocking(False)
         self._incoming = bytearray()
+        self._reading = threading.Lock()
         self._frames: deque[Frame] = deque()
         self._poll = select.poll()
         self._poll.register(end, select.POLLIN)
@@ -93,24 +95,29 @@ class Channel:
             WireError: If the other side is gone, or what it sent is no frame.
         """
         end = None if timeout_s is None else monotonic() + timeout_s
+        has_looked = False
         while not self._frames:
-            left = None if end is None else max(0.0, end - monotonic())
-            if not self._poll.poll(None if left is None else left * 1000):
+            left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
+            if left < 0 and has_looked:
                 return None
-            self._read()
+            has_looked = True
+            # In slices, because a thread that waits to send may read the frame that this one waits for.
+            if self._poll.poll(max(0.0, left) * 1000):
+                self._read()
         return self._frames.popleft()
 
     def _read(self) -> None:
-        try:
-            data = self.socket.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise WireError(error.errno, "the other side of the channel is gone") from error
-        if not data:
-            raise WireError(0, "the other side of the channel is gone")
-        self._incoming += data
-        self._split()
+        with self._reading:
+            try:
+                data = self.socket.recv(_READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise WireError(error.errno, "the other side of the channel is gone") from error
+            if not data:
+                raise WireError(0, "the other side of the channel is gone")
+            self._incoming += data
+            self._split()
 
     def _split(self) -> None:
         incoming, size = self._incoming, _HEADER.size

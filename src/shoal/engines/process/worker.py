@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.arrays import Arena, Rows
-from shoal.engines.base import EngineConfig, Extra, Request
+from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request
 from shoal.engines.lane import Lane
 from shoal.engines.process import codec, shipping
 from shoal.engines.process.control import Control, Plan
@@ -259,7 +259,7 @@ class LaneServer:
     def _notes(self, outcomes: dict[int, Extra | Fault]) -> list[Note]:
         notes = Notes(self.allow_pickle)
         for env_id, outcome in outcomes.items():
-            notes.add(env_id, outcome, self.worker.boot.worker)
+            notes.add(env_id, outcome, self.worker.boot.worker, Command.STEP)
         return notes.take()
 
     def _run_pending(self) -> None:
@@ -276,7 +276,7 @@ class LaneServer:
             request = self.worker.request_for(env_id) if flagged[env_id] else None
             outcome = run(env_id, command[env_id], request, block[env_id])
             if outcome is not None:
-                notes.add(env_id, outcome, self.worker.boot.worker)
+                notes.add(env_id, outcome, self.worker.boot.worker, Command(command[env_id]))
             finished[env_id] = sequence
             control.order[self._first + self._position % self._size] = env_id
             self._position += 1
@@ -309,7 +309,7 @@ class Notes:
         self._extras: list[bytes] = []
         self._notes: list[Note] = []
 
-    def add(self, env_id: int, outcome: Extra | Fault, worker: int) -> None:
+    def add(self, env_id: int, outcome: Extra | Fault, worker: int, command: Command) -> None:
         """Encode one outcome; one that cannot leave the worker becomes a fault."""
         try:
             if isinstance(outcome, Fault):
@@ -319,8 +319,7 @@ class Notes:
             else:
                 self._extras.append(codec.encode_extra(env_id, outcome, allow_pickle=self._allow_pickle))
         except ShoalError as error:
-            phase = "call" if isinstance(outcome, Extra) and outcome.is_answer else "step"
-            self.add(env_id, fault_from(error, env_id=env_id, phase=phase, worker=worker), worker)
+            self.add(env_id, fault_from(error, env_id=env_id, phase=PHASES[command], worker=worker), worker, command)
 
     def take(self) -> list[Note]:
         """All messages so far; all extras travel in one."""

@@ -1,0 +1,354 @@
+"""What happens inside a pool between a call and its result.
+
+    begin_step, begin_reset   check everything, then hand commands to the engine (or hold them)
+    receive                   wait, hand rows out, send what waited for them
+    ask                       call into envs
+
+``Pool`` guards the door; this is the room behind it. Nothing here is safe for two threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.engines.base import Call, Command, Engine, Request
+from shoal.errors import ActionError, NotReset, RecvTimeout, ShoalError, StateError, WorkerDied
+from shoal.reading import RowReader
+from shoal.seeding import Seed, seeds_for
+from shoal.slot import Autoreset
+from shoal.traffic import Held, Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shoal.batch import Batch
+    from shoal.faults import Fault
+
+Ids = Sequence[int] | np.ndarray[Any, Any] | None
+Options = dict[str, Any] | None
+
+
+class Dispatch:
+    """Sends commands and receives rows.
+
+    Attributes:
+        traffic: Commands under way.
+        reader: Copies rows out, and counts them.
+        moves_as_one: Whether all actions are arrays, so that the whole pool can step without per-env bookkeeping.
+        resets: Rows handed out that answered an explicit reset.
+        faults: Envs that failed.
+        waiting_s: Time spent waiting for the engine.
+    """
+
+    def __init__(
+        self, engine: Engine, autoreset: Autoreset, seeds: list[int | None], is_async: bool, *, copy: bool
+    ) -> None:
+        self._engine = engine
+        self._action = engine.spec.action
+        self._autoreset = autoreset
+        self._is_async = is_async
+        self._seeds = seeds
+        self._num_envs = len(seeds)
+        self._all_ids = list(range(self._num_envs))
+        self.traffic = Traffic(self._num_envs)
+        self.reader = RowReader(engine, copy=copy)
+        self.moves_as_one = not self._action.has_objects
+        # An env must be reset before its first step and, without autoreset, after each episode.
+        self._fresh_N = np.ones(self._num_envs, np.bool_)
+        self._over_N = np.zeros(self._num_envs, np.bool_)
+        self._some_unready = True
+        self._faulted: dict[int, Fault] = {}
+        self._resetting: set[int] = set()
+        self.resets = 0
+        self.faults = 0
+        self.waiting_s = 0.0
+
+    # ------------------------------------------------------------------ sending
+
+    def step_all(self, action: Any) -> Batch:
+        """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
+        leaves = self._action.fit_batch(action, self._num_envs)
+        try:
+            self._launch_all(leaves)
+            self._collect(self._num_envs, None)
+            if self._engine.faults:
+                self._raise_faults(self._all_ids)
+        except BaseException:
+            self._keep(self._all_ids, ())
+            raise
+        self.traffic.hand_out(self._all_ids)
+        batch = self.reader.read_all()
+        if self._autoreset is Autoreset.DISABLED:
+            self._note_ends(slice(None), batch)
+        return batch
+
+    def _launch_all(self, leaves: list[np.ndarray[Any, Any]]) -> None:
+        if self._some_unready or self._faulted:
+            self._refuse_unready(self._all_ids)
+        self.reader.next_block()
+        for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
+            column[:] = leaf  # type: ignore[index]
+        self.traffic.take_off(self._all_ids)
+        self._engine.submit(self._all_ids, Command.STEP, None, self.reader.block)
+
+    def begin_step(self, action: Any, env_id: Ids) -> list[int]:
+        """Check actions and start one step per env; returns the ids."""
+        ids = self._all_ids if env_id is None else self.check_ids(env_id)
+        leaves = self._action.fit_batch(action, len(ids))
+        if ids is self._all_ids and self.moves_as_one and self.traffic.is_empty:
+            self._launch_all(leaves)
+        else:
+            self._refuse_unready(ids)
+            self._launch(ids, [Held(Command.STEP, [leaf[row] for leaf in leaves]) for row in range(len(ids))])
+        return ids
+
+    def begin_reset(self, seed: Seed, options: Options, env_id: Ids) -> list[int]:
+        """Start resetting envs, dropping what they were doing; returns the ids."""
+        ids = self._all_ids if env_id is None else self.check_ids(env_id)
+        if seed is None:
+            # The pool's own seed serves the first reset of each env, also when that comes in parts.
+            seeds = [self._seeds[i] if self._fresh_N[i] else None for i in ids]
+        elif np.ndim(seed) == 0:  # type: ignore[arg-type]
+            everyone = seeds_for(seed, self._num_envs)
+            seeds = [everyone[i] for i in ids]
+        else:
+            seeds = seeds_for(seed, len(ids))
+        self._abandon(ids)
+        requests = [None if s is None and options is None else Request(seed=s, options=options) for s in seeds]
+        self._launch(ids, [Held(Command.RESET, (), request) for request in requests])
+        self._fresh_N[ids] = False
+        self._over_N[ids] = False
+        self._some_unready = bool(self._fresh_N.any() or self._over_N.any())
+        self._resetting.update(ids)
+        return ids
+
+    def _launch(self, ids: Sequence[int], commands: Sequence[Held]) -> None:
+        """Submit what can go now, hold what has to wait for its env."""
+        if not self.traffic.num_flying:
+            self.reader.next_block(keep_rows=True)
+        now: dict[Command, list[int]] = {}
+        requests: dict[int, Request] = {}
+        for i, held in zip(ids, commands, strict=True):
+            if self.traffic.is_busy(i):
+                self.traffic.hold(i, held)
+                continue
+            objects = self._write_action(i, held)
+            if held.request is not None:
+                requests[i] = held.request
+            elif objects:
+                requests[i] = Request(action=objects)
+            now.setdefault(held.command, []).append(i)
+        for command, part in now.items():
+            self._submit(part, command, {i: requests[i] for i in part if i in requests} or None)
+
+    def _write_action(self, env_id: int, held: Held) -> tuple[Any, ...]:
+        objects = []
+        for column, value in zip(self._engine.rows.action, held.leaves, strict=False):
+            if column is None:
+                objects.append(value)
+            else:
+                column[env_id] = value
+        return tuple(objects)
+
+    def _submit(self, ids: list[int], command: Command, requests: dict[int, Request] | None) -> None:
+        self.traffic.take_off(ids)
+        try:
+            self._engine.submit(ids, command, requests, self.reader.block)
+        except ShoalError:
+            self.traffic.cancel(ids)
+            raise
+
+    def check_ids(self, env_id: Ids) -> list[int]:
+        """Env ids as a list of ints, each in range and given once."""
+        if env_id is None:
+            return self._all_ids
+        try:
+            array = np.asarray(env_id)
+        except ValueError:
+            raise ActionError(f"env_id: expected a list of ints, got {env_id!r}") from None
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise ActionError(f"env_id: expected a list of ints, got {env_id!r}")
+        ids: list[int] = array.tolist()
+        if not ids:
+            raise ActionError("env_id: expected at least one id")
+        if min(ids) < 0 or max(ids) >= self._num_envs:
+            bad = [i for i in ids if not 0 <= i < self._num_envs]
+            raise ActionError(f"env_id: {bad} out of range, the pool has envs 0 to {self._num_envs - 1}")
+        if len(set(ids)) != len(ids):
+            raise ActionError(f"env_id: {sorted(i for i in set(ids) if ids.count(i) > 1)} given more than once")
+        return ids
+
+    def _refuse_unready(self, ids: Sequence[int]) -> None:
+        if not (self._some_unready or self._faulted):
+            return
+        if fresh := [i for i in ids if self._fresh_N[i]]:
+            raise NotReset(f"envs {fresh} were never reset: call reset() first")
+        if over := [i for i in ids if self._over_N[i]]:
+            raise NotReset(f"envs {over} have finished their episodes and autoreset is disabled: reset them first")
+        if failed := [i for i in ids if i in self._faulted]:
+            raise StateError(f"envs {failed} failed earlier ({self._faulted[failed[0]].summary}): reset them first")
+
+    def _abandon(self, ids: Sequence[int]) -> None:
+        """Wait for what these envs are doing and drop it."""
+        if not self.traffic.is_empty:
+            self.traffic.abandon(ids)
+            self.settle()
+        self._resetting.difference_update(ids)
+        self._drop_faults(ids)
+
+    def settle(self) -> None:
+        """Wait until the engine is done with commands whose results nobody wants."""
+        while self.traffic.void:
+            void = set(self.traffic.void)
+            self._collect(1, None)
+            self._drop_faults(void - self.traffic.void)
+
+    def _drop_faults(self, ids: Iterable[int]) -> None:
+        if self._faulted or self._engine.faults or self._engine.extras:
+            for i in ids:
+                self._faulted.pop(i, None)
+                self._engine.faults.pop(i, None)
+                self._engine.extras.pop(i, None)
+
+    # ------------------------------------------------------------------ receiving
+
+    def next_group(self) -> list[int] | None:
+        """What a synchronous pool hands out next; None for an asynchronous pool, which hands out what lands."""
+        if self._is_async:
+            self.traffic.groups.clear()
+            return None
+        return self.traffic.groups.popleft()
+
+    def receive(
+        self,
+        group: list[int] | None,
+        full: int,
+        least: int | None = None,
+        timeout: float | None = None,
+        max_wait: float | None = None,
+    ) -> Batch:
+        """Wait for rows of ``group`` and hand them out; what is not handed out stays for the next ``recv``."""
+        ids: list[int] = []
+        try:
+            ids = self._await(group, full, full if least is None else least, timeout, max_wait)[:full]
+            if self._engine.faults:
+                self._raise_faults(ids)
+        except BaseException:
+            self._keep(group, ())
+            raise
+        if group is not None:
+            if len(ids) == len(group):
+                return self._hand_out(group)
+            self._keep(group, ids)
+        return self._hand_out(ids)
+
+    def _keep(self, group: list[int] | None, handed_out: Sequence[int]) -> None:
+        """Put back the part of a group that its reader has not got."""
+        if group is not None:
+            rest = [i for i in group if i not in handed_out and self.traffic.is_busy(i)]
+            if rest:
+                self.traffic.groups.appendleft(rest)
+
+    def _await(
+        self, group: list[int] | None, full: int, least: int, timeout: float | None, max_wait: float | None
+    ) -> list[int]:
+        """Ids that have landed: ``full`` of them, or at least ``least`` when patience runs out."""
+        start = monotonic()
+        end = None if timeout is None else start + timeout
+        patience = start + (max_wait or 0.0) if least < full else None
+        has_looked = False  # even a caller without patience gets what is ready
+        while True:
+            landed = self.traffic.landed(group)
+            now = monotonic()
+            impatient = patience is not None and now >= patience
+            if len(landed) >= full or (impatient and len(landed) >= least):
+                return landed
+            if end is not None and now >= end and has_looked:
+                raise RecvTimeout(f"recv: {len(landed)} of {full} rows after {timeout} s; nothing is lost, recv again")
+            has_looked = True
+            limits = [max(0.0, t - now) for t in (end, None if impatient else patience) if t is not None]
+            # A group may share the engine with others, so look again after each row that could be one of its own.
+            wanted = 1 if impatient or group is not None else full - len(landed)
+            self._collect(max(1, min(wanted, self.traffic.num_flying)), min(limits) if limits else None)
+
+    def _collect(self, at_least: int, timeout_s: float | None) -> None:
+        start = perf_counter()
+        try:
+            self._engine.collect(at_least, timeout_s)
+        finally:
+            # Also when interrupted: what the engine had finished by then is finished.
+            self.traffic.land(self._engine.collected)
+            self.waiting_s += perf_counter() - start
+        if timeout_s is None and not self._engine.collected:
+            self.traffic.cancel_all()
+            raise StateError("an interrupt has lost commands that were under way: reset() the envs to go on")
+
+    def _raise_faults(self, ids: Sequence[int]) -> None:
+        """Raise for the envs among ``ids`` that failed; the rows of the others stay to be received."""
+        faults = self._engine.faults
+        failed = [i for i in ids if i in faults]
+        if not failed:
+            return
+        found = [faults.pop(i) for i in failed]
+        self._faulted.update(zip(failed, found, strict=True))
+        self.faults += len(failed)
+        self.traffic.forget(failed)
+        # Envs that fell with their worker are no news beside the one that brought it down.
+        found.sort(key=lambda fault: fault.error_class is WorkerDied)
+        error = found[0].to_error()
+        for text in dict.fromkeys(str(other.to_error()) for other in found[1:]):
+            if text != str(error):
+                error.add_note(f"Also: {text}")
+        raise error
+
+    def _hand_out(self, ids: list[int]) -> Batch:
+        batch = self.reader.read_all() if ids is self._all_ids else self.reader.read(ids)
+        if self._autoreset is Autoreset.DISABLED:
+            self._note_ends(ids, batch)
+        if self._resetting:
+            self.resets += len(self._resetting.intersection(ids))
+            self._resetting.difference_update(ids)
+        follow_up = self.traffic.hand_out(ids)
+        if follow_up:
+            self._launch([i for i, _ in follow_up], [held for _, held in follow_up])
+        return batch
+
+    def _note_ends(self, ids: list[int] | slice, batch: Batch) -> None:
+        """Without autoreset, an env whose episode has ended must be reset before it can step."""
+        self._over_N[ids] = over = batch.terminated | batch.truncated
+        self._some_unready = self._some_unready or bool(over.any())
+
+    # ------------------------------------------------------------------ calls
+
+    def ask(self, calls: dict[int, Call]) -> tuple[Any, ...]:
+        """Call into idle envs and return the answers, in the order of the ids."""
+        ids = list(calls)
+        busy = [i for i in ids if self.traffic.is_busy(i)]
+        if busy:
+            raise StateError(f"envs {busy} are under way: recv() their rows before calling them")
+        self._submit(ids, Command.CALL, {i: Request(call=call) for i, call in calls.items()})
+        try:
+            while len(self.traffic.landed(ids)) < len(ids):
+                self._collect(1, None)
+        except BaseException:
+            self.traffic.abandon(ids)
+            self._drop_faults(ids)
+            raise
+        self._raise_call_faults(ids)
+        self.traffic.hand_out(ids)
+        return tuple(self._engine.extras.pop(i).value for i in ids)
+
+    def _raise_call_faults(self, ids: Sequence[int]) -> None:
+        failed = [i for i in ids if i in self._engine.faults]
+        if not failed:
+            return
+        faults = [self._engine.faults.pop(i) for i in failed]
+        self.faults += len(faults)
+        for i in ids:
+            self._engine.extras.pop(i, None)
+        self.traffic.forget(ids)
+        raise faults[0].to_error()
