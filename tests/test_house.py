@@ -119,7 +119,7 @@ def test_the_walk_sees_the_house() -> None:
     names = {module.name for module in modules()}
     assert {"shoal", "shoal.pool", "shoal.engines.process", "shoal.engines.process.wire"} <= names
     arrows = {(module.name, name) for module, name in own_imports()}
-    assert ("shoal.pool", "shoal.traffic") in arrows
+    assert ("shoal.dispatch", "shoal.traffic") in arrows
     assert ("shoal.engines.process.engine", "shoal.engines.process.codec") in arrows  # from a package import a module
 
 

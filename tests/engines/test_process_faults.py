@@ -169,7 +169,7 @@ def test_a_worker_killed_from_outside_is_noticed(asleep: bool, make: Callable[..
 
 
 def test_all_workers_killed_is_one_error_and_a_quick_close(make: Callable[..., shoal.Pool]) -> None:
-    pool = make(envs_with("slow", delay_s=5.0))
+    pool = make([partial(SleepyEnv, 20, sigma=0)] * len(ZEROS))
     pool.reset(seed=0)
     pool.send(ZEROS)
     for worker in range(2):

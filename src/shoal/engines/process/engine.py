@@ -188,7 +188,8 @@ class ProcessEngine:
         It is sending them now, or dead, or stopped in the middle.
         """
         worker = self._crew.workers[index]
-        limit, waited, clock = self.config.timeouts.reset, 0.0, AwakeTime(2 * _SLICE_S)
+        limit = self.config.timeouts.of(self._command_owed_by(worker))
+        waited, clock = 0.0, AwakeTime(2 * _SLICE_S)
         while self._notes_taken[index] < self._control.notes[index]:
             try:
                 frame = worker.channel.receive(_SLICE_S)
@@ -263,8 +264,7 @@ class ProcessEngine:
     def _lose(self, worker: WorkerProcess, why: str, hung: Fault | None = None) -> None:
         """Turn every command that a lost worker owes into a fault: a hung env's own, the worker's for the rest."""
         owed = self._owed_by(worker)
-        command = Command(self._control.command[owed[0]]) if owed else Command.STEP
-        where = Where(worker.env_ids, PHASES[command], worker.index, worker.pid)
+        where = Where(worker.env_ids, PHASES[self._command_owed_by(worker)], worker.index, worker.pid)
         lost = Fault(where, f"the worker process is gone: {why}", error_class=WorkerDied)
         self._crew.lost[worker.index] = lost
         for i in owed:
@@ -273,6 +273,10 @@ class ProcessEngine:
         for lane, index in enumerate(self._worker_of_lane):
             if index == worker.index:
                 self._owed[lane] = 0
+
+    def _command_owed_by(self, worker: WorkerProcess) -> Command:
+        owed = self._owed_by(worker)
+        return Command(self._control.command[owed[0]]) if owed else Command.STEP
 
     def _owed_by(self, worker: WorkerProcess) -> list[int]:
         """Envs of this worker whose results have not been taken."""
