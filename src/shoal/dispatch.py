@@ -221,7 +221,8 @@ class Dispatch:
         if self._is_async:
             self.traffic.groups.clear()
             return None
-        return self.traffic.groups.popleft()
+        # An interrupted send leaves rows under way that belong to no group yet.
+        return self.traffic.groups.popleft() if self.traffic.groups else self.traffic.busy()
 
     def receive(
         self,
@@ -330,8 +331,8 @@ class Dispatch:
         busy = [i for i in ids if self.traffic.is_busy(i)]
         if busy:
             raise StateError(f"envs {busy} are under way: recv() their rows before calling them")
-        self._submit(ids, Command.CALL, {i: Request(call=call) for i, call in calls.items()})
         try:
+            self._submit(ids, Command.CALL, {i: Request(call=call) for i, call in calls.items()})
             while len(self.traffic.landed(ids)) < len(ids):
                 self._collect(1, None)
         except BaseException:

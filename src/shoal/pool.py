@@ -93,13 +93,15 @@ class Pool:
             StateError: If rows of an earlier send are still to be received.
         """
         with self._gate:
-            self._dispatch.settle()
-            if not self._dispatch.traffic.is_empty:
-                raise StateError("rows of an earlier call are still under way: recv() returns them, reset() drops them")
-            if env_id is None and self._dispatch.moves_as_one:
-                return self._dispatch.step_all(action)
-            ids = self._dispatch.begin_step(action, env_id)
-            return self._dispatch.receive(ids, len(ids))
+            dispatch = self._dispatch
+            if not dispatch.traffic.is_empty:
+                dispatch.settle()
+                if not dispatch.traffic.is_empty:
+                    raise StateError("rows of an earlier call are under way: recv() returns them, reset() drops them")
+            if env_id is None and dispatch.moves_as_one:
+                return dispatch.step_all(action)
+            ids = dispatch.begin_step(action, env_id)
+            return dispatch.receive(ids, len(ids))
 
     # ------------------------------------------------------------------ the asynchronous pair
 

@@ -50,6 +50,7 @@ class Slot:
         elapsed: Steps taken in the episode that the last row belongs to.
         first: Whether the last row's observation is the first of an episode.
         final: ``(observation, info)`` of the episode that the last row ended, under ``same_step``; else None.
+        is_mid_episode: Whether the last row was neither first nor last, so that the next one can be as plain.
         seed: The last seed the env was reset with.
     """
 
@@ -63,6 +64,7 @@ class Slot:
         "env",
         "final",
         "first",
+        "is_mid_episode",
         "limit",
         "seed",
     )
@@ -78,6 +80,7 @@ class Slot:
         self.first = True
         self.final: tuple[Any, Info] | None = None
         self.seed: int | None = None
+        self.is_mid_episode = False
         self._over = False
         self._same_step = autoreset is Autoreset.SAME_STEP
         self._next_step = autoreset is Autoreset.NEXT_STEP
@@ -92,7 +95,10 @@ class Slot:
         """Give the env one action, or its reset when that is due, and return the row."""
         if self._over and self._next_step:
             return self._begin(self.env.reset())
-        result = self.env.step(action)
+        return self.conclude(self.env.step(action))
+
+    def conclude(self, result: Any) -> Row:
+        """Make the row of what the env's ``step`` returned."""
         if self._checked:
             self._check(result)
         obs, reward, terminated, truncated, info = result
@@ -106,8 +112,11 @@ class Slot:
             truncated = True
         if terminated or truncated:
             self._over = True
+            self.is_mid_episode = False
             if self._same_step:
                 return self._finish(obs, reward, terminated, truncated, info)
+        else:
+            self.is_mid_episode = self.limit is None
         return result if truncated is result[3] else (obs, reward, terminated, truncated, info)
 
     def _check(self, result: Any) -> None:
@@ -141,6 +150,7 @@ class Slot:
         self.elapsed = 0
         self.first = True
         self.final = None
+        self.is_mid_episode = False
         self._over = False
         return result[0], 0.0, False, False, result[1]
 

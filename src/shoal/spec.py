@@ -65,7 +65,7 @@ class Leaf:
         if not self.is_array:
             return self._object_batch(values, rows)
         expected = (rows, *self.shape)
-        array = self._as_array(values, expected, ActionError)
+        array = values if values.__class__ is np.ndarray else self._as_array(values, expected, ActionError)
         if array.shape != expected:
             raise ActionError(f"{self.path}: expected shape {expected}, got {array.shape}{self._shape_hint(array)}")
         if array.dtype != self.dtype:

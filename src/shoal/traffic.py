@@ -71,6 +71,11 @@ class Traffic:
         """Whether a command of this env has not been handed out yet."""
         return self._all_flying or self._all_landed or env_id in self._flying or env_id in self._landed
 
+    def busy(self) -> list[int]:
+        """Envs with a command that has not been handed out."""
+        self._spread()
+        return sorted(self._flying | self._landed.keys())
+
     def landed(self, group: Sequence[int] | None = None) -> list[int]:
         """Ids whose rows are complete: those of ``group`` in its order, or all in order of arrival."""
         self._spread()

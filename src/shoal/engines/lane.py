@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from math import isfinite
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
@@ -91,29 +92,38 @@ class Lane:
         """Step every env of the lane: ``run`` for each, without its overhead. Returns what is more than a row."""
         outcomes: dict[int, Extra | Fault] = {}
         writer = self._writers[block]
-        put_obs, rewards, terminations, truncations = (
-            writer.put_obs,
-            writer.reward,
-            writer.terminated,
-            writer.truncated,
-        )
-        elapsed, first = writer.elapsed, writer.first
-        running, place = self.running, self.place
+        put_obs, elapsed = writer.put_obs, writer.elapsed
+        rewards: Any = writer.reward
+        flags = () if len(self._writers) == 1 else (writer.terminated, writer.truncated, writer.first)
+        running, place, has_objects = self.running, self.place, self._has_objects
         for (env_id, slot), action in zip(self.slots.items(), self._actions(), strict=True):
             running[place] = env_id
             try:
-                obs, reward, terminated, truncated, info = row = slot.step(action)
-                if info or slot.final is not None or self._has_objects:
-                    extra = self._write(env_id, slot, row, writer)
-                    if extra is not None:
-                        outcomes[env_id] = extra
-                    continue
-                put_obs(env_id, obs)
-                rewards[env_id] = reward
-                terminations[env_id] = terminated
-                truncations[env_id] = truncated
-                elapsed[env_id] = slot.elapsed
-                first[env_id] = slot.first
+                if not slot.is_mid_episode:
+                    row = slot.step(action)
+                else:
+                    result = slot.env.step(action)
+                    if result.__class__ is tuple and len(result) == 5 and not has_objects:
+                        obs, reward, terminated, truncated, info = result
+                        if (
+                            terminated is False
+                            and truncated is False
+                            and info == {}
+                            and reward.__class__ is float
+                            and isfinite(reward)
+                        ):
+                            # The usual row has no boundary to rule on, and the flags of a single block are still
+                            # down from the row before.
+                            put_obs(env_id, obs)
+                            rewards[env_id] = reward
+                            elapsed[env_id] = slot.elapsed = slot.elapsed + 1
+                            for flag in flags:
+                                flag[env_id] = False
+                            continue
+                    row = slot.conclude(result)
+                extra = self._write(env_id, slot, row, writer)
+                if extra is not None:
+                    outcomes[env_id] = extra
             except BaseException as error:
                 outcomes[env_id] = self._fault(env_id, Command.STEP, error)
                 if self.worker is None and isinstance(error, KeyboardInterrupt):

@@ -135,7 +135,8 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
     # ------------------------------------------------------------------ translation
 
     def _step_tuple(self, batch: Batch) -> Step:
-        return self._obs(batch), batch.reward, batch.terminated, batch.truncated, self._infos(batch)
+        obs = tuples_for_objects(batch.obs) if self._has_objects else batch.obs
+        return obs, batch.reward, batch.terminated, batch.truncated, self._infos(batch)
 
     def _obs(self, batch: Batch) -> Any:
         return tuples_for_objects(batch.obs) if self._has_objects else batch.obs
