@@ -70,5 +70,7 @@ class Control:
         self.running = words(self.columns["running"])
         self.notes = words(self.columns["notes"])
         self.stop = words(self.columns["stop"])
+        if create:
+            self.columns["running"][:] = -1
         self.go = [Semaphore(arena.address(word), create=create) for word in self.columns["go"]]
         self.done = Semaphore(arena.address(self.columns["done"]), create=create)

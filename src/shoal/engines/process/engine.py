@@ -50,6 +50,7 @@ class ProcessEngine:
         self._seen = [(0, -1)] * lanes
         self._sizes = [len(ids) for ids in self.lanes]
         self._rounds = 0
+        self._in_round = False
         self._last_round_block = -1
         self._dirty = True
         self._all_ids = list(range(config.num_envs))
@@ -93,6 +94,7 @@ class ProcessEngine:
             return
         payloads = self._pack(requests) if requests else {}  # what cannot be sent is found before anything moves
         self._dirty = True
+        self._in_round = False
         control, touched = self._control, set()
         for i in ids:
             lane = self._lane_of[i]
@@ -120,6 +122,7 @@ class ProcessEngine:
             control.block_N[:] = block
             self._last_round_block, self._dirty = block, False
         self._rounds += 1
+        self._in_round = True
         self._owed[:] = self._sizes
         rounds = control.rounds
         for lane, post in enumerate(self._go):
@@ -246,7 +249,15 @@ class ProcessEngine:
             if seen != self._seen[lane]:
                 self._seen[lane], self._waited_s[lane] = seen, 0.0
             self._waited_s[lane] += passed_s
+            self._nudge(lane)
             self._judge(lane)
+
+    def _nudge(self, lane: int) -> None:
+        """Tell an idle lane again what it owes: an interrupt may have come between marking its work and waking it."""
+        if self._control.running[lane] < 0:
+            if self._in_round:
+                self._control.rounds[lane] = self._rounds
+            self._go[lane]()
 
     def _judge(self, lane: int) -> None:
         """Give a lane up if its env has been at one command for too long."""
