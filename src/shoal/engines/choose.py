@@ -16,7 +16,7 @@ NAMES = ("auto", "serial", "thread", "process")
 
 # A batch that takes less than this is not worth handing to other processes: what they save in a bare stepping loop
 # they take back from the policy that runs between two steps. See docs/performance.md for the measurements.
-_WORTH_SHARING_S = 1.5e-3
+_WORTH_SHARING_S = 0.5e-3
 _WAITS = 0.5  # an env that is on the CPU for less than this share of its step is waiting for something
 
 
