@@ -3,8 +3,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-EXTRAS ?= dev,kernels,torch
-BENCH_EXTRAS ?= cli,envs,kernels,monitor
+EXTRAS ?= dev,torch
+BENCH_EXTRAS ?= cli,envs,monitor
 BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch matplotlib rich
 
 VENV := .venv
@@ -25,7 +25,7 @@ run: $(VENV)/.installed ## step 64 CartPoles a million times and print the speed
 # pytest exits with 5 when no test is marked slow, which is fine.
 .PHONY: test
 test: $(VENV)/.installed ## run the fast tests, then the slow ones (at most 10 minutes)
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) -m "not slow" -n 2
 	@timeout -k 10 600 $(PYTEST) -m slow || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
 
 .PHONY: check
