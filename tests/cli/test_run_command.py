@@ -120,7 +120,7 @@ def test_table_without_a_terminal_is_plain_text() -> None:
         ([*CARTPOLE, "--policy", "greedy"], "--policy: expected module:callable"),
         ([*CARTPOLE, "--policy", f"{__name__}:five_of_them"], "expected shape (4,), got (5,)"),
         (["shoal.testing:FaultEnv", "-n", "2", "--engine", "serial"], "step failed in env"),
-        (["shoal.testing:FaultEnv", "-n", "2", "--engine", "process"], "worker 0"),
+        (["shoal.testing:FaultEnv", "-n", "1", "--engine", "process"], "worker 0"),
     ],
 )
 def test_errors_are_one_paragraph_on_stderr(arguments: list[str], told: str) -> None:
