@@ -128,8 +128,6 @@ class ProcessEngine:
         for lane, post in enumerate(self._go):
             rounds[lane] = self._rounds
             post()
-        # A worker that shares our core can start at once instead of after our next few instructions.
-        os.sched_yield()
 
     def _pack(self, requests: dict[int, Request]) -> dict[int, bytes]:
         """Requests as one message per worker."""
@@ -155,6 +153,8 @@ class ProcessEngine:
         end = None if timeout_s is None else monotonic() + timeout_s
         self.collected = done = self._refused
         self._refused = []
+        # A worker that shares our core can start at once instead of after our next few instructions.
+        os.sched_yield()
         while True:
             self._drain()
             if len(done) >= at_least or not any(self._owed):
