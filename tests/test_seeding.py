@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal.errors import ArgumentError
-from shoal.seeding import entropy, seeds_for, stream_seed
+from shoal.seeding import entropy, seeds_for
 
 
 @pytest.mark.parametrize(
@@ -56,23 +54,6 @@ def test_a_seed_gives_one_per_env(seed: Any, seeds: list[int | None]) -> None:
 def test_what_is_no_seed_is_refused(seed: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         seeds_for(seed, 3)
-
-
-@given(root=st.integers(0, 2**32), env_id=st.integers(0, 10_000))
-def test_the_first_incarnation_starts_from_the_fields_convention(root: int, env_id: int) -> None:
-    assert stream_seed(root, env_id, 0) == seeds_for(root, env_id + 1)[env_id]
-
-
-@given(root=st.integers(0, 2**32), env_id=st.integers(0, 100), incarnation=st.integers(1, 20))
-def test_later_incarnations_are_repeatable_seeds(root: int, env_id: int, incarnation: int) -> None:
-    seed = stream_seed(root, env_id, incarnation)
-    assert seed == stream_seed(root, env_id, incarnation)
-    assert 0 <= seed < 2**32
-
-
-def test_no_env_repeats_its_own_or_a_neighbours_stream() -> None:
-    seeds = [stream_seed(7, env_id, incarnation) for env_id in range(64) for incarnation in range(8)]
-    assert len(set(seeds)) == len(seeds)
 
 
 def test_entropy_is_fresh_and_a_seed() -> None:

@@ -1,8 +1,7 @@
 """One seed stream per env id.
 
 Env ``i`` of a pool seeded with ``s`` is reset with ``s + i``, as everywhere in the field, so its episodes do
-not depend on the engine, the number of workers, or the other envs. When an env has to be built again, it goes
-on with a seed from the next child of its own stream: never the one it has already used, never a neighbour's.
+not depend on the engine, the number of workers, or the other envs.
 """
 
 from __future__ import annotations
@@ -50,11 +49,3 @@ def _checked(seed: Any) -> int:
 def entropy() -> int:
     """A fresh root for seed streams."""
     return int(np.random.SeedSequence().generate_state(1, np.uint32)[0])
-
-
-def stream_seed(root: int, env_id: int, incarnation: int) -> int:
-    """The seed that the given incarnation of an env starts from; incarnation 0 starts from ``root + env_id``."""
-    if incarnation == 0:
-        return root + env_id
-    child = np.random.SeedSequence(root + env_id, spawn_key=(incarnation,))
-    return int(child.generate_state(1, np.uint32)[0])

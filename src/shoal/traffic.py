@@ -63,10 +63,6 @@ class Traffic:
         self._spread()
         return len(self._flying) + len(self._landed)
 
-    def is_flying(self, env_id: int) -> bool:
-        """Whether the engine has a command of this env."""
-        return self._all_flying or env_id in self._flying
-
     def is_busy(self, env_id: int) -> bool:
         """Whether a command of this env has not been handed out yet."""
         return self._all_flying or self._all_landed or env_id in self._flying or env_id in self._landed

@@ -138,8 +138,11 @@ def test_a_signal_does_not_cut_a_wait_short(semaphores: list[Semaphore]) -> None
 
 def test_an_exception_in_a_signal_handler_ends_a_wait(semaphores: list[Semaphore]) -> None:
     parent = os.getpid()
-    with child(lambda: os.kill(parent, signal.SIGINT) is None), pytest.raises(KeyboardInterrupt):
-        semaphores[0].acquire(SOON_S)
+    wait, go = semaphores[:2]
+    # The child waits for its go, so that the signal cannot come before the test is ready for it.
+    with child(lambda: go.acquire(SOON_S) and os.kill(parent, signal.SIGINT) is None), pytest.raises(KeyboardInterrupt):
+        go.post()
+        wait.acquire(SOON_S)
 
 
 def test_other_threads_run_while_one_waits(semaphores: list[Semaphore]) -> None:

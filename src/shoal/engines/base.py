@@ -19,7 +19,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.arrays import RowLayout, Rows
-from shoal.errors import BackendUnavailable
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -191,8 +190,3 @@ class AwakeTime:
         now = monotonic()
         passed, self.last = now - self.last, now
         return min(passed, self._longest)
-
-
-def missing(extra: str, library: str) -> BackendUnavailable:
-    """The error for an optional dependency that is not there."""
-    return BackendUnavailable(f"{library} is needed for this: pip install 'shoal[{extra}]'")

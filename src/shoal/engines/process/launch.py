@@ -55,9 +55,11 @@ class WorkerProcess:
             self.process = _start(boot, method)
             self.pid: int = self.process.pid
             _running.add(self)
+        except BaseException:
+            self._close_fds()
+            raise
         finally:
             os.close(end_of_life)
-            # A forked child has its own copy and closes nothing here; detach keeps the number from being closed twice.
             theirs.close()
 
     def is_alive(self) -> bool:
@@ -114,11 +116,14 @@ class WorkerProcess:
     def release(self) -> None:
         """Close every descriptor of ours. The process must have ended or be about to."""
         _running.discard(self)
+        self._close_fds()
+        if not self.process.is_alive():
+            self.process.close()
+
+    def _close_fds(self) -> None:
         self.channel.close()
         for fd in (self._lifeline, self._stacks):
             os.close(fd)
-        if not self.process.is_alive():
-            self.process.close()
 
 
 def _disown_in_forked_child() -> None:
