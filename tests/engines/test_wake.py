@@ -139,10 +139,14 @@ def test_a_signal_does_not_cut_a_wait_short(semaphores: list[Semaphore]) -> None
 def test_an_exception_in_a_signal_handler_ends_a_wait(semaphores: list[Semaphore]) -> None:
     parent = os.getpid()
     wait, go = semaphores[:2]
-    # The child waits for its go, so that the signal cannot come before the test is ready for it.
-    with child(lambda: go.acquire(SOON_S) and os.kill(parent, signal.SIGINT) is None), pytest.raises(KeyboardInterrupt):
+
+    def say_go_and_wait() -> None:
         go.post()
         wait.acquire(SOON_S)
+
+    # The child waits for its go, so that the signal cannot come before the test is ready for it.
+    with child(lambda: go.acquire(SOON_S) and os.kill(parent, signal.SIGINT) is None), pytest.raises(KeyboardInterrupt):
+        say_go_and_wait()
 
 
 def test_other_threads_run_while_one_waits(semaphores: list[Semaphore]) -> None:
