@@ -25,7 +25,7 @@ import numpy as np
 
 from shoal.errors import ResourceError, SpecError
 from shoal.machine import available_memory_bytes
-from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener, is_flat_dict
+from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener
 
 _ALIGNMENT = 64  # a cache line: two workers never write to the same one at column borders
 Columns = dict[str, np.ndarray[Any, Any]]
@@ -194,8 +194,6 @@ def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], che
             return lambda row, value: [deepcopy(value)]
         return write
     flatten = flattener(tree)
-    if checked and is_flat_dict(tree):
-        return _dict_writer(tree, columns, flatten, writers)
     if not tree.has_objects:
 
         def put_arrays(row: int, value: Any) -> None:
@@ -215,24 +213,6 @@ def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], che
         return objects
 
     return put_mixed
-
-
-def _dict_writer(
-    tree: SpaceTree, columns: list[Any], flatten: Callable[[Any], list[Any]], writers: list[Any]
-) -> Callable[[int, Any], None]:
-    """``put`` for a Dict of arrays: the loop of the general case with the common case of each leaf written out."""
-    plan = [(leaf.shape, leaf.dtype, column) for leaf, column in zip(tree.leaves, columns, strict=True)]
-    ndarray = np.ndarray
-
-    def put_dict(row: int, value: Any) -> None:
-        items = flatten(value)
-        for (shape, dtype, column), item, write in zip(plan, items, writers, strict=False):
-            if item.__class__ is ndarray and item.dtype is dtype and item.shape == shape:
-                column[row] = item
-            else:
-                write(row, item)
-
-    return put_dict
 
 
 def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, checked: bool) -> Callable[[int, Any], None] | None:

@@ -87,13 +87,11 @@ class Dispatch:
         return batch
 
     def _launch_all(self, leaves: list[np.ndarray[Any, Any]]) -> None:
-        if self._some_unready or self._faulted:
-            self._refuse_unready(self._all_ids)
+        self._refuse_unready(self._all_ids)
         self.reader.next_block()
         for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
             column[:] = leaf  # type: ignore[index]
-        self.traffic.take_off(self._all_ids)
-        self._engine.submit(self._all_ids, Command.STEP, None, self.reader.block)
+        self._submit(self._all_ids, Command.STEP, None)
 
     def begin_step(self, action: Any, env_id: Ids) -> list[int]:
         """Check actions and start one step per env; returns the ids."""

@@ -97,8 +97,7 @@ class RowReader:
     def _complete(self, batch: Batch) -> Batch:
         if self._engine.extras:
             self._add_extras(batch, self._take_extras(batch.env_id))
-        if self._tree.has_objects:
-            self._put_objects(batch)
+        self._put_objects(batch)
         ended = np.count_nonzero(batch.terminated)
         cut = np.count_nonzero(batch.truncated)
         both = np.count_nonzero(batch.terminated & batch.truncated) if ended and cut else 0

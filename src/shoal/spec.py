@@ -262,12 +262,6 @@ def _unflatten(space: Space[Any], leaves: Any) -> Any:
     return next(leaves)
 
 
-def is_flat_dict(tree: SpaceTree) -> bool:
-    """Whether the space is a Dict of array leaves and nothing else."""
-    space = tree.space
-    return isinstance(space, spaces.Dict) and all(isinstance(s, _ARRAY_SPACES) for s in space.spaces.values())
-
-
 def flattener(tree: SpaceTree) -> Callable[[Any], list[Any]]:
     """A fast form of ``tree.flatten`` for the shapes that matter: one leaf, or a flat Dict.
 

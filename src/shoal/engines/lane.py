@@ -252,8 +252,7 @@ def construction_error(faults: Sequence[Fault]) -> EnvConstructError:
     """One error for everything that failed while the envs were built; the first fault is its cause."""
     first = faults[0]
     ids = tuple(sorted(i for fault in faults for i in fault.where.env_ids))
-    kind = first.error_class if first.error_class and issubclass(first.error_class, EnvConstructError) else None
-    error = (kind or EnvConstructError)(
+    error = EnvConstructError(
         f"{len(ids)} env(s) could not be built: "
         + "; ".join(f"{fault.where}: {fault.summary}" for fault in faults[:8])
         + (f"; and {len(faults) - 8} more" if len(faults) > 8 else ""),

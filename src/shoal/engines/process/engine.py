@@ -50,9 +50,8 @@ class ProcessEngine:
         self._seen = [(0, -1)] * lanes
         self._sizes = [len(ids) for ids in self.lanes]
         self._rounds = 0
-        self._in_round = False
-        self._last_round_block = -1
-        self._dirty = True
+        # The block of the last command if that was a round; None after any other.
+        self._round_block: int | None = None
         self._all_ids = list(range(config.num_envs))
         self._lane_ids = [list(ids) for ids in self.lanes]
         self.collected: list[int] = []
@@ -93,8 +92,7 @@ class ProcessEngine:
             self._submit_round(block)
             return
         payloads = self._pack(requests) if requests else {}  # what cannot be sent is found before anything moves
-        self._dirty = True
-        self._in_round = False
+        self._round_block = None
         control, touched = self._control, set()
         for i in ids:
             lane = self._lane_of[i]
@@ -117,12 +115,11 @@ class ProcessEngine:
     def _submit_round(self, block: int) -> None:
         """A step of every env: one word per lane instead of several per env."""
         control = self._control
-        if self._last_round_block != block or self._dirty:
+        if self._round_block != block:
             control.command_N[:] = Command.STEP
             control.block_N[:] = block
-            self._last_round_block, self._dirty = block, False
+            self._round_block = block
         self._rounds += 1
-        self._in_round = True
         self._owed[:] = self._sizes
         rounds = control.rounds
         for lane, post in enumerate(self._go):
@@ -194,7 +191,6 @@ class ProcessEngine:
         It is sending them now, or dead, or stopped in the middle.
         """
         worker = self._crew.workers[index]
-        limit = self.config.timeouts.of(self._command_owed_by(worker))
         waited, clock = 0.0, AwakeTime(2 * _SLICE_S)
         while self._notes_taken[index] < self._control.notes[index]:
             try:
@@ -202,6 +198,7 @@ class ProcessEngine:
                 if frame is None:
                     self._crew.check(worker)
                     waited += clock.lap()
+                    limit = self.config.timeouts.of(self._command_owed_by(worker))
                     if limit is not None and waited > limit:
                         raise WireError(0, f"it stopped in the middle of a message for {waited:.1f} s")
                     continue
@@ -255,7 +252,7 @@ class ProcessEngine:
     def _nudge(self, lane: int) -> None:
         """Tell an idle lane again what it owes: an interrupt may have come between marking its work and waking it."""
         if self._control.running[lane] < 0:
-            if self._in_round:
+            if self._round_block is not None:
                 self._control.rounds[lane] = self._rounds
             self._go[lane]()
 

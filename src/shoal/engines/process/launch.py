@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import signal
@@ -167,7 +168,7 @@ def _start(boot: Boot, method: str) -> Any:
 
 
 def _advice(error: OSError) -> str:
-    if error.errno == 24:
+    if error.errno == errno.EMFILE:
         return "raise the limit on open files (ulimit -n) or use fewer workers"
     return "use fewer workers or free memory and processes"
 
