@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +208,11 @@ class _Reader:
             raise CodecError(f"an array of impossible shape {shape!r}")
         if bytes(self.take(1)) != b"b":
             raise CodecError("an array without its bytes")
-        return np.frombuffer(bytearray(self.block()), np.dtype(name)).reshape(shape)
+        dtype, data = np.dtype(name), bytearray(self.block())
+        # Numpy takes any 32 bits for a character and fails later, when it is read.
+        if dtype.kind == "U" and data and np.frombuffer(data, f"{name[0]}u4").max() > sys.maxunicode:
+            raise CodecError("an array of strings with characters that do not exist")
+        return np.frombuffer(data, dtype).reshape(shape)
 
     def mapping(self, depth: int) -> dict[Any, Any]:
         count = self.length()
