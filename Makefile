@@ -3,7 +3,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-EXTRAS ?= dev,torch
+EXTRAS ?= dev,kernels,torch
 BENCH_EXTRAS ?= cli,envs,monitor
 BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch matplotlib rich
 

@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"errors", "machine"},
     {"faults"},
     {"spec", "seeding"},
-    {"arrays", "batch"},
+    {"arrays", "batch", "kernel"},
     {"slot", "adapters"},
     {"stats", "trace"},
     {"engines", "envs"},

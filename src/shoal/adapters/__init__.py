@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from shoal.errors import SpecError
+from shoal.kernel import KernelEnv
 from shoal.spec import EnvSpec, SpaceTree
 
 __all__ = ["adapt", "describe"]
@@ -17,6 +18,10 @@ __all__ = ["adapt", "describe"]
 
 def adapt(env: Any) -> Any:
     """The env itself if it speaks Gymnasium's language, else an adapter around it."""
+    if isinstance(env, KernelEnv):
+        from shoal.adapters.kernel_env import PlainKernelEnv
+
+        return PlainKernelEnv(env)
     if hasattr(env, "observation_space") and hasattr(env, "action_space"):
         return env
     # Only an env whose author imported dm_env can be a dm_env environment.

@@ -1,0 +1,121 @@
+"""A kernel env as an ordinary Gymnasium env: its functions as they stand, uncompiled.
+
+This is how kernel envs run on every engine but the kernel engine, and how the kernel engine answers questions
+about one of its envs: the record is then the engine's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from shoal.errors import ArgumentError
+from shoal.kernel import KernelEnv, leaves_tuple
+from shoal.spec import SpaceTree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class PlainKernelEnv(gym.Env[Any, Any]):
+    """One env of a kind, with a record of its own or a given one.
+
+    Attributes:
+        kind: What it runs.
+        record: Its fields.
+    """
+
+    def __init__(self, kind: KernelEnv, records: np.ndarray[Any, Any] | None = None) -> None:
+        kind.check()
+        self.kind = kind
+        # An item of a record array is a view of it, with the fields as attributes.
+        self.record: Any = (kind.records(1) if records is None else records).view(np.recarray)[0]
+        self.observation_space = kind.observation_space
+        self.action_space = kind.action_space
+        self.render_mode = kind.render_mode
+        self.metadata = kind.metadata
+        self._obs_tree = SpaceTree(kind.observation_space, "observation")
+        self._action_tree = SpaceTree(kind.action_space, "action")
+        self._obs_tuple = leaves_tuple(kind.observation_space, "Obs")
+        self._action_tuple = leaves_tuple(kind.action_space, "Action")
+        self._twin: Any = None
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; ``options`` may set what the kind declares as ``reset_options``."""
+        super().reset(seed=seed)
+        for name, value in checked_options(self.kind, options).items():
+            self.record[name] = value
+        leaves, obs = self._blank()
+        self.kind.reset(self.record, self.np_random, obs)
+        for name, value in self.kind.reset_options.items():
+            self.record[name] = value
+        return self._observation(leaves), self.info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one step. There is no time limit here: whoever runs the env keeps it."""
+        leaves, obs = self._blank()
+        if self._action_tuple is not None:
+            action = self._action_tuple(self._action_tree.flatten(action))
+        reward, terminated = self.kind.step(self.record, action, self.np_random, obs)
+        return self._observation(leaves), float(reward), bool(terminated), False, self.info()
+
+    def info(self) -> dict[str, Any]:
+        """The info fields, as values of their own."""
+        return {name: np.copy(self.record[name])[()] for name in self.kind.info}
+
+    def render(self) -> Any:
+        """A picture of the env, drawn by Gymnasium's env of the same kind."""
+        kind = self.kind
+        if kind.render_mode is None:
+            raise ArgumentError(f"{type(kind).__name__}: to render, make it with render_mode='rgb_array'")
+        if kind.gymnasium_id is None:
+            raise ArgumentError(f"{type(kind).__name__} has no renderer")
+        if self._twin is None:
+            self._twin = gym.make(kind.gymnasium_id, render_mode=kind.render_mode, disable_env_checker=True).unwrapped
+            self._twin.reset()
+        kind.pose(self.record, self._twin)
+        return self._twin.render()
+
+    def close(self) -> None:
+        """Close what draws."""
+        if self._twin is not None:
+            self._twin.close()
+            self._twin = None
+
+    def __getattr__(self, name: str) -> Any:
+        record = self.__dict__.get("record")
+        if record is not None and name in record.dtype.names:
+            return np.copy(record[name])[()]
+        raise AttributeError(f"{type(self.__dict__.get('kind')).__name__} has no field {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        record = self.__dict__.get("record")
+        if record is not None and name in record.dtype.names:
+            record[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def _blank(self) -> tuple[list[Any], Any]:
+        """Room for the leaves of an observation, and the same in the form in which kernels write to it."""
+        # A scalar cannot be written to, so it is an array of one.
+        leaves = [np.zeros(leaf.shape or 1, leaf.dtype) for leaf in self._obs_tree.leaves]
+        return leaves, leaves[0] if self._obs_tuple is None else self._obs_tuple(leaves)
+
+    def _observation(self, leaves: list[Any]) -> Any:
+        values = [a if leaf.shape else a[0] for a, leaf in zip(leaves, self._obs_tree.leaves, strict=True)]
+        return self._obs_tree.unflatten(values)
+
+
+def checked_options(kind: KernelEnv, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Reset options, each of which the kind declares.
+
+    Raises:
+        ArgumentError: If one is unknown.
+    """
+    unknown = sorted((options or {}).keys() - kind.reset_options.keys())
+    if unknown:
+        known = sorted(kind.reset_options) or "none"
+        raise ArgumentError(f"options: {type(kind).__name__} does not know {unknown}; it has {known}")
+    return options or {}

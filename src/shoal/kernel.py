@@ -1,0 +1,170 @@
+"""Envs that shoal can compile: one class, plain scalar Python, no decorators.
+
+    class Walk(KernelEnv):
+        observation_space = spaces.Box(-10, 10, (1,), np.float32)
+        action_space = spaces.Discrete(2)
+        state = {"x": np.float64}
+        max_episode_steps = 100
+
+        def reset(env, rng, obs):
+            env.x = rng.uniform(-1.0, 1.0)
+            obs[0] = env.x
+
+        def step(env, action, rng, obs):
+            env.x += 1.0 if action == 1 else -1.0
+            obs[0] = env.x
+            return 1.0, abs(env.x) > 10.0
+
+``env`` is the env's own record: state, info fields and constants, by name. ``rng`` is the env's own generator with
+the methods of ``numpy.random.Generator``. ``obs`` is where the observation goes: an array with the shape of the
+space (of one element for a ``Discrete``), or a tuple of them for a ``Tuple`` or, with the keys as names, a ``Dict``.
+It holds anything when the function is called, so every element is to be written.
+
+The kernel engine compiles both functions with numba, and the plain functions that they call. Every other engine
+runs them as they stand (``adapters.kernel_env``), with the same rows.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from shoal.errors import ArgumentError, SpecError
+
+Fields = Mapping[str, Any]
+
+_LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class KernelEnv:
+    """One kind of env, described for compilation. Subclasses declare fields and write ``reset`` and ``step``.
+
+    An instance is a kind with its constants filled in; it holds no episode. The episodes are in records, one per
+    env, which belong to whoever runs them.
+
+    Attributes:
+        observation_space: What ``obs`` holds. A Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those.
+        action_space: What ``action`` is: a number for a Discrete, an array for a Box, a tuple for a Dict or Tuple.
+        state: Fields that change, ``name -> dtype`` or ``name -> (dtype, shape)``.
+        info: Fields that every row reports in its info.
+        constants: Fields that stay, with their defaults; keyword arguments of the class replace them.
+        reset_options: Fields that ``reset(options=...)`` may set for one reset, with their defaults.
+        max_episode_steps: The time limit.
+        reward_threshold: The mean return at which the task counts as solved.
+        gymnasium_id: Gymnasium's env of the same kind, which draws the pictures.
+    """
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    state: ClassVar[Fields] = {}
+    info: ClassVar[Fields] = {}
+    constants: Mapping[str, Any] = {}
+    reset_options: ClassVar[Mapping[str, Any]] = {}
+    max_episode_steps: int | None = None
+    reward_threshold: float | None = None
+    gymnasium_id: ClassVar[str | None] = None
+
+    reset: ClassVar[Callable[..., None]]
+    step: ClassVar[Callable[..., tuple[float, bool]]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in ("reset", "step", "pose"):
+            # They are written without self: there is no object when they run compiled.
+            function = cls.__dict__.get(name)
+            if isinstance(function, FunctionType):
+                setattr(cls, name, staticmethod(function))
+
+    def __init__(self, *, render_mode: str | None = None, **changes: Any) -> None:
+        defaults = type(self).constants
+        unknown = sorted(changes.keys() - defaults.keys())
+        if unknown:
+            known = f"it has {sorted(defaults)}" if defaults else "it has none"
+            raise ArgumentError(f"{type(self).__name__}: no constant called {', '.join(unknown)}; {known}")
+        self.constants = {**defaults, **changes}
+        self.render_mode = render_mode
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Render modes, as Gymnasium's envs declare them."""
+        return {"render_modes": ["rgb_array"] if self.gymnasium_id else [], "render_fps": 50}
+
+    @staticmethod
+    def pose(env: Any, twin: Any) -> None:
+        """Put ``twin``, Gymnasium's env of the same kind, into the state of ``env``, to be drawn."""
+        raise NotImplementedError
+
+    def record_dtype(self) -> np.dtype[Any]:
+        """The record of one env: state, info, constants and reset options."""
+        fields = [
+            *((name, *_declared(kind)) for name, kind in {**self.state, **self.info}.items()),
+            *((name, *_kind_of(value)) for name, value in {**self.constants, **self.reset_options}.items()),
+        ]
+        return np.dtype([(name, dtype, shape) for name, dtype, shape in fields], align=True)
+
+    def records(self, count: int) -> np.ndarray[Any, Any]:
+        """Records of ``count`` envs, with the constants in place and everything else zero."""
+        records = np.zeros(count, self.record_dtype())
+        for name, value in {**self.constants, **self.reset_options}.items():
+            records[name] = value
+        return records
+
+    def check(self) -> None:
+        """Raise ``SpecError`` for a declaration that cannot be compiled, naming the class and the field."""
+        name = type(self).__name__
+        for attribute in ("observation_space", "action_space", "reset", "step"):
+            if not hasattr(self, attribute):
+                raise SpecError(f"{name}: {attribute} is missing")
+        for what in ("observation_space", "action_space"):
+            _check_space(getattr(self, what), f"{name}.{what}")
+        groups = (self.state, self.info, self.constants, self.reset_options)
+        names = [field for group in groups for field in group]
+        twice = sorted({field for field in names if names.count(field) > 1})
+        if twice:
+            raise SpecError(f"{name}: fields declared more than once: {twice}")
+        odd = [field for field in names if not field.isidentifier() or field.startswith("_")]
+        if odd:
+            raise SpecError(f"{name}: {odd} cannot be names of fields")
+        if not names:
+            raise SpecError(f"{name}: declare at least one field of state")
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{key}={value!r}" for key, value in self.constants.items())
+        return f"{type(self).__name__}({options})"
+
+
+def leaves_tuple(space: Space[Any], name: str) -> Any:
+    """What kernels get the leaves of a Dict or Tuple space in; None for a single leaf."""
+    if isinstance(space, spaces.Dict):
+        shape: Any = namedtuple(name, list(space.spaces))  # type: ignore[misc]
+        return shape._make
+    return tuple if isinstance(space, spaces.Tuple) else None
+
+
+def _check_space(space: Space[Any], where: str) -> None:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        children = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, child in children:
+            if isinstance(key, str) and (not key.isidentifier() or key.startswith("_")):
+                raise SpecError(f"{where}: key {key!r} cannot be a name")
+            if not isinstance(child, _LEAVES):
+                raise SpecError(f"{where}[{key!r}]: {type(child).__name__} cannot be compiled")
+    elif not isinstance(space, _LEAVES):
+        raise SpecError(f"{where}: {type(space).__name__} cannot be compiled")
+
+
+def _declared(kind: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    dtype, shape = kind if isinstance(kind, tuple) else (kind, ())
+    return np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _kind_of(value: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise SpecError(f"a constant must be a number or an array of numbers, got {value!r}")
+    return array.dtype, array.shape
