@@ -17,10 +17,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal import errors as errors
     from shoal.batch import Batch as Batch
+    from shoal.build import make_pool as make_pool
+    from shoal.doors import make_vec as make_vec
+    from shoal.faces.envpool.doors import make as make
+    from shoal.faces.envpool.doors import make_dm as make_dm
+    from shoal.faces.envpool.doors import make_gym as make_gym
+    from shoal.faces.envpool.doors import make_gymnasium as make_gymnasium
+    from shoal.faces.envpool.doors import make_spec as make_spec
     from shoal.faces.gymnasium import ShoalVectorEnv as ShoalVectorEnv
-    from shoal.make import make_pool as make_pool
-    from shoal.make import make_vec as make_vec
+    from shoal.kernel import KernelEnv as KernelEnv
     from shoal.pool import Pool as Pool
+    from shoal.registry import list_all_envs as list_all_envs
+    from shoal.registry import register as register
     from shoal.slot import Autoreset as Autoreset
     from shoal.stats import PoolStats as PoolStats
 
@@ -32,8 +40,16 @@ _HOMES = {
     "Pool": "shoal.pool",
     "PoolStats": "shoal.stats",
     "ShoalVectorEnv": "shoal.faces.gymnasium",
-    "make_pool": "shoal.make",
-    "make_vec": "shoal.make",
+    "KernelEnv": "shoal.kernel",
+    "list_all_envs": "shoal.registry",
+    "make": "shoal.faces.envpool.doors",
+    "make_dm": "shoal.faces.envpool.doors",
+    "make_gym": "shoal.faces.envpool.doors",
+    "make_gymnasium": "shoal.faces.envpool.doors",
+    "make_pool": "shoal.build",
+    "make_spec": "shoal.faces.envpool.doors",
+    "register": "shoal.registry",
+    "make_vec": "shoal.doors",
 }
 _MODULES = ("errors", "testing")
 

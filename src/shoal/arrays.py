@@ -114,13 +114,17 @@ class RowLayout:
         rows = (self.blocks, self.num_envs)
         for name, leaf in _array_leaves("obs", self.spec.observation):
             layout.add(name, (*rows, *leaf.shape), leaf.dtype)
-        for name, dtype in (("reward", np.float64), ("elapsed", np.int32)):
-            layout.add(name, rows, dtype)
+        layout.add("reward", rows, np.float64)
+        layout.add("elapsed", rows, np.int32)
         for name in ("terminated", "truncated", "first"):
             layout.add(name, rows, np.bool_)
+        for name, dtype, shape in self.spec.info:
+            layout.add(f"info.{name}", (*rows, *shape), dtype)
         if self.with_final:
             for name, leaf in _array_leaves("final", self.spec.observation):
                 layout.add(name, (self.num_envs, *leaf.shape), leaf.dtype)
+            for name, dtype, shape in self.spec.info:
+                layout.add(f"final_info.{name}", (self.num_envs, *shape), dtype)
         for name, leaf in _array_leaves("action", self.spec.action):
             layout.add(name, (self.num_envs, *leaf.shape), leaf.dtype)
 
@@ -145,6 +149,9 @@ class Rows:
         self.obs = _leaf_columns("obs", self.spec.observation, columns)
         self.final = _leaf_columns("final", self.spec.observation, columns) if layout.with_final else []
         self.action = _leaf_columns("action", self.spec.action, columns)
+        fields = [field.name for field in self.spec.info]
+        self.info = {name: columns[f"info.{name}"] for name in fields}
+        self.final_info = {name: columns[f"final_info.{name}"] for name in fields} if layout.with_final else {}
 
 
 def words(array: np.ndarray[Any, Any]) -> memoryview:

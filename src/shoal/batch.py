@@ -27,6 +27,7 @@ class Batch:
         first: bool; the observation is the first of an episode.
         infos: ``(row, info)`` for the rows whose env had something to say.
         finals: ``row -> (last observation, last info)`` for episodes that ended under ``same_step``.
+        fields: Info fields that every row has, as arrays.
     """
 
     obs: Any
@@ -38,6 +39,7 @@ class Batch:
     first: npt.NDArray[np.bool_]
     infos: Sequence[tuple[int, dict[str, Any]]] = ()
     finals: dict[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
+    fields: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """How many rows there are."""

@@ -23,7 +23,7 @@ from shoal.slot import Autoreset
 from shoal.traffic import Held, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from shoal.batch import Batch
     from shoal.faults import Fault
@@ -45,10 +45,20 @@ class Dispatch:
     """
 
     def __init__(
-        self, engine: Engine, autoreset: Autoreset, seeds: list[int | None], is_async: bool, *, copy: bool
+        self,
+        engine: Engine,
+        autoreset: Autoreset,
+        seeds: list[int | None],
+        is_async: bool,
+        *,
+        copy: bool,
+        bounded_actions: bool = True,
+        implicit_reset: bool = False,
     ) -> None:
         self._engine = engine
-        self._action = engine.spec.action
+        self._action = engine.spec.action if bounded_actions else engine.spec.action.without_bounds()
+        self._implicit_reset = implicit_reset
+        self._step_now = engine.step_now
         self._autoreset = autoreset
         self._is_async = is_async
         self._seeds = seeds
@@ -71,7 +81,12 @@ class Dispatch:
 
     def step_all(self, action: Any) -> Batch:
         """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
+        if self._some_unready and self._implicit_reset:
+            ids = self.begin_step(action, None)
+            return self.receive(ids, len(ids))
         leaves = self._action.fit_batch(action, self._num_envs)
+        if self._step_now is not None:
+            return self._step_at_once(leaves, self._step_now)
         try:
             self._launch_all(leaves)
             self._collect(self._num_envs, None)
@@ -81,6 +96,24 @@ class Dispatch:
             self._keep(self._all_ids, ())
             raise
         self.traffic.hand_out(self._all_ids)
+        batch = self.reader.read_all()
+        if self._autoreset is Autoreset.DISABLED:
+            self._note_ends(slice(None), batch)
+        return batch
+
+    def _step_at_once(self, leaves: list[np.ndarray[Any, Any]], step_now: Callable[[int], None]) -> Batch:
+        self._refuse_unready(self._all_ids)
+        self.reader.next_block()
+        for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
+            column[:] = leaf  # type: ignore[index]
+        step_now(self.reader.block)
+        if self._engine.faults:
+            self.traffic.take_off(self._all_ids)
+            self.traffic.land(self._all_ids)
+            try:
+                self._raise_faults(self._all_ids)
+            finally:
+                self._keep(self._all_ids, ())
         batch = self.reader.read_all()
         if self._autoreset is Autoreset.DISABLED:
             self._note_ends(slice(None), batch)
@@ -97,12 +130,43 @@ class Dispatch:
         """Check actions and start one step per env; returns the ids."""
         ids = self._all_ids if env_id is None else self.check_ids(env_id)
         leaves = self._action.fit_batch(action, len(ids))
-        if ids is self._all_ids and self.moves_as_one and self.traffic.is_empty:
+        if self._some_unready and self._implicit_reset and self._fresh_N[ids].any():
+            self._begin_fresh(ids, leaves)
+        elif ids is self._all_ids and self.moves_as_one and self.traffic.is_empty:
             self._launch_all(leaves)
         else:
             self._refuse_unready(ids)
-            self._launch(ids, [Held(Command.STEP, [leaf[row] for leaf in leaves]) for row in range(len(ids))])
+            if self.moves_as_one and self.traffic.are_idle(ids):
+                self._launch_idle(ids, leaves)
+            else:
+                self._launch(ids, [Held(Command.STEP, [leaf[row] for leaf in leaves]) for row in range(len(ids))])
         return ids
+
+    def _begin_fresh(self, ids: list[int], leaves: list[np.ndarray[Any, Any]]) -> None:
+        """Reset the envs that never were, whatever their action, and step the others."""
+        fresh = [i for i in ids if self._fresh_N[i]]
+        self._refuse_unready([i for i in ids if not self._fresh_N[i]])
+        commands = [
+            Held(Command.RESET, (), Request(seed=self._seeds[i]))
+            if self._fresh_N[i]
+            else Held(Command.STEP, [leaf[row] for leaf in leaves])
+            for row, i in enumerate(ids)
+        ]
+        self._launch(ids, commands)
+        self._note_reset(fresh)
+
+    def _note_reset(self, ids: list[int]) -> None:
+        self._fresh_N[ids] = False
+        self._over_N[ids] = False
+        self._some_unready = bool(self._fresh_N.any() or self._over_N.any())
+
+    def _launch_idle(self, ids: list[int], leaves: list[np.ndarray[Any, Any]]) -> None:
+        """Submit one step for each of these envs, none of which is busy."""
+        if not self.traffic.num_flying:
+            self.reader.next_block(keep_rows=True)
+        for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
+            column[ids] = leaf  # type: ignore[index]
+        self._submit(ids, Command.STEP, None)
 
     def begin_reset(self, seed: Seed, options: Options, env_id: Ids) -> list[int]:
         """Start resetting envs, dropping what they were doing; returns the ids."""
@@ -118,9 +182,7 @@ class Dispatch:
         self._abandon(ids)
         requests = [None if s is None and options is None else Request(seed=s, options=options) for s in seeds]
         self._launch(ids, [Held(Command.RESET, (), request) for request in requests])
-        self._fresh_N[ids] = False
-        self._over_N[ids] = False
-        self._some_unready = bool(self._fresh_N.any() or self._over_N.any())
+        self._note_reset(ids)
         self._resetting.update(ids)
         return ids
 

@@ -42,6 +42,8 @@ class Pool:
         copy: Whether observations are copies. If False, a synchronous pool returns views, which stay valid until
             the pool has been called ``blocks - 1`` more times.
         engine_reason: Why this engine was chosen, for ``stats``.
+        bounded_actions: Whether continuous actions outside their space are refused.
+        implicit_reset: Whether the first step of an env that was never reset is its reset, and its action ignored.
 
     Example:
         >>> import shoal
@@ -60,6 +62,8 @@ class Pool:
         seed: Seed = None,
         copy: bool = True,
         engine_reason: str = "",
+        bounded_actions: bool = True,
+        implicit_reset: bool = False,
     ) -> None:
         self.engine = engine
         self.spec: EnvSpec = engine.spec
@@ -68,7 +72,15 @@ class Pool:
         self.batch_size = batch_size or self.num_envs
         self.is_async = self.batch_size < self.num_envs
         self._engine_reason = engine_reason
-        self._dispatch = Dispatch(engine, autoreset, seeds_for(seed, self.num_envs), self.is_async, copy=copy)
+        self._dispatch = Dispatch(
+            engine,
+            autoreset,
+            seeds_for(seed, self.num_envs),
+            self.is_async,
+            copy=copy,
+            bounded_actions=bounded_actions,
+            implicit_reset=implicit_reset,
+        )
         self._gate = Gate(f"the pool of {self.num_envs} {self.spec.id}")
         self._born = monotonic()
 

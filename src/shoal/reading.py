@@ -30,6 +30,8 @@ class RowReader:
         self._engine = engine
         rows = engine.rows
         self._final = rows.final
+        self._final_info = rows.final_info
+        self._finals_are_columns = engine.finals_are_columns and rows.layout.with_final
         self._tree = engine.spec.observation
         self._blocks = rows.layout.blocks
         self._views = not copy and self._blocks > 1
@@ -43,9 +45,15 @@ class RowReader:
             [None if column is None else column[block] for column in rows.obs] for block in range(self._blocks)
         ]
 
+        self._fields_of_block = [
+            {name: column[block] for name, column in rows.info.items()} for block in range(self._blocks)
+        ]
+        self._has_fields = bool(rows.info)
+
     def release(self) -> None:
         """Let go of the memory. The counters stay."""
         self._scalars_of_block, self._obs_of_block, self._final = [], [], []
+        self._fields_of_block, self._final_info = [], {}
 
     def next_block(self, *, keep_rows: bool = False) -> None:
         """Turn to the block that the next results go to; ``keep_rows`` when only some envs will write to it."""
@@ -53,10 +61,8 @@ class RowReader:
             return
         last, self.block = self.block, (self.block + 1) % self._blocks
         if keep_rows:
-            for blocks in (self._scalars_of_block, self._obs_of_block):
-                for new, old in zip(blocks[self.block], blocks[last], strict=True):
-                    if new is not None:
-                        new[:] = old
+            for new, old in zip(self._columns(self.block), self._columns(last), strict=True):
+                new[:] = old
 
     def read_all(self) -> Batch:
         """The rows of all envs, in order. Takes what the engine keeps for them beside the rows."""
@@ -75,6 +81,8 @@ class RowReader:
             elapsed.copy(),
             first.copy(),
         )
+        if self._has_fields:
+            batch.fields = {name: column.copy() for name, column in self._fields_of_block[self.block].items()}
         return self._complete(batch)
 
     def read(self, ids: Sequence[int]) -> Batch:
@@ -83,6 +91,7 @@ class RowReader:
         rows = np.array(ids, np.int32)
         obs = self._nested([None if c is None else c[rows] for c in self._obs_of_block[self.block]])
         batch = Batch(obs, reward[rows], terminated[rows], truncated[rows], rows, elapsed[rows], first[rows])
+        batch.fields = {name: column[rows] for name, column in self._fields_of_block[self.block].items()}
         return self._complete(batch)
 
     def latest(self) -> Batch:
@@ -91,8 +100,13 @@ class RowReader:
         reward, terminated, truncated, elapsed, first = scalars
         obs = self._nested([None if c is None else c.copy() for c in self._obs_of_block[self.block]])
         batch = Batch(obs, reward, terminated, truncated, self._env_id_N.copy(), elapsed, first)
+        batch.fields = {name: column.copy() for name, column in self._fields_of_block[self.block].items()}
         self._put_objects(batch)
         return batch
+
+    def _columns(self, block: int) -> list[Any]:
+        obs = [column for column in self._obs_of_block[block] if column is not None]
+        return [*self._scalars_of_block[block], *obs, *self._fields_of_block[block].values()]
 
     def _complete(self, batch: Batch) -> Batch:
         if self._engine.extras:
@@ -101,7 +115,10 @@ class RowReader:
         ended = np.count_nonzero(batch.terminated)
         cut = np.count_nonzero(batch.truncated)
         both = np.count_nonzero(batch.terminated & batch.truncated) if ended and cut else 0
-        self.episodes += int(ended + cut - both)
+        episodes = int(ended + cut - both)
+        if episodes and self._finals_are_columns:
+            batch.finals = self._column_finals(batch)
+        self.episodes += episodes
         self.batches += 1
         self.rows_read += len(batch.env_id)
         return batch
@@ -138,6 +155,16 @@ class RowReader:
             if extra.info:
                 infos.append((row, extra.info))
         batch.infos, batch.finals = infos, finals
+
+    def _column_finals(self, batch: Batch) -> dict[int, tuple[Any, dict[str, Any]]]:
+        rows = np.flatnonzero(batch.terminated | batch.truncated)
+        env_ids = batch.env_id[rows]
+        obs = [column[env_ids] for column in self._final if column is not None]
+        infos = {name: column[env_ids] for name, column in self._final_info.items()}
+        return {
+            row: (self._tree.unflatten([leaf[k] for leaf in obs]), {name: info[k] for name, info in infos.items()})
+            for k, row in enumerate(rows.tolist())
+        }
 
     def _final_obs(self, env_id: int, extra: Extra) -> Any:
         objects = iter(extra.final_objects or ())

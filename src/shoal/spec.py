@@ -13,9 +13,9 @@ what one leaf may hold. Nothing is ever broadcast, and a cast must keep every va
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any
+from copy import copy, deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -136,6 +136,14 @@ class Leaf:
         )
 
 
+class Field(NamedTuple):
+    """An info field that an env reports with every row, so that it can be a column."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
 class SpaceTree:
     """A space taken apart into leaves, in a fixed order.
 
@@ -154,6 +162,14 @@ class SpaceTree:
 
     def __reduce__(self) -> tuple[type[SpaceTree], tuple[Space[Any], str]]:
         return SpaceTree, (self.space, self.name)
+
+    def without_bounds(self) -> SpaceTree:
+        """The same tree for callers whose continuous values may leave the space; NaN may still not enter."""
+        tree = copy(self)
+        tree.leaves = tuple(
+            replace(leaf, low=-np.inf, high=np.inf) if leaf.dtype.kind == "f" else leaf for leaf in self.leaves
+        )
+        return tree
 
     def flatten(self, value: Any) -> list[Any]:
         """The leaves of a nested value.
@@ -186,6 +202,7 @@ class EnvSpec:
         metadata: The env's own metadata.
         render_mode: The env's render mode.
         registered: Gymnasium's ``EnvSpec`` of a registered env, if it has one.
+        info: Info fields that come with every row. Other infos take the side channel.
     """
 
     observation: SpaceTree
@@ -194,6 +211,7 @@ class EnvSpec:
     metadata: dict[str, Any] = field(default_factory=dict)
     render_mode: str | None = None
     registered: Any = None
+    info: tuple[Field, ...] = ()
 
     def difference(self, other: EnvSpec) -> str | None:
         """What in ``other`` differs from this spec, in words; None if the two agree."""

@@ -67,6 +67,12 @@ class Traffic:
         """Whether a command of this env has not been handed out yet."""
         return self._all_flying or self._all_landed or env_id in self._flying or env_id in self._landed
 
+    def are_idle(self, ids: Sequence[int]) -> bool:
+        """Whether none of these envs is busy."""
+        if self._all_flying or self._all_landed:
+            return False
+        return self._flying.isdisjoint(ids) and self._landed.keys().isdisjoint(ids)
+
     def busy(self) -> list[int]:
         """Envs with a command that has not been handed out."""
         self._spread()

@@ -22,7 +22,7 @@ from shoal.arrays import RowLayout, Rows
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from shoal.faults import Fault
     from shoal.spec import EnvSpec
@@ -136,6 +136,11 @@ class Engine(Protocol):
     extras: dict[int, Extra]
     faults: dict[int, Fault]
     collected: list[int]
+    finals_are_columns: bool  # else an ``Extra`` marks each row that has a final one
+
+    @property
+    def step_now(self) -> Callable[[int], None] | None:
+        """Steps every env at once, into a block, with nothing to collect after; None if the engine has no such way."""
 
     def start(self) -> None:
         """Build all envs. Raises ``EnvConstructError`` naming every env that failed; nothing is left running then."""

@@ -23,6 +23,8 @@ class SerialEngine:
 
     name = "serial"
     num_workers = 1
+    finals_are_columns = False
+    step_now = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

@@ -94,6 +94,8 @@ class ThreadEngine:
     """Runs envs in threads of the caller's process."""
 
     name = "thread"
+    finals_are_columns = False
+    step_now = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

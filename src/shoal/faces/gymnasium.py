@@ -155,6 +155,9 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
                 if row in own:
                     parts.append((row, own[row]))
             infos = merge_infos(len(batch), parts)
+        for name, column in batch.fields.items():
+            infos[name] = column
+            infos[f"_{name}"] = np.ones(len(batch), np.bool_)
         infos["env_id"] = batch.env_id
         infos["elapsed_step"] = batch.elapsed_step
         infos["first"] = batch.first

@@ -36,7 +36,7 @@ from shoal.errors import (
     SpecError,
     StateError,
 )
-from shoal.make import make_pool
+from shoal.build import make_pool
 from shoal.testing.envs import CountingEnv, SleepyEnv, WrappedBufferEnv, read_row
 from shoal.testing.faults import FaultEnv, InjectedFault
 from shoal.testing.leaks import no_leftovers

@@ -32,6 +32,8 @@ class ProcessEngine:
     """Runs envs in worker processes."""
 
     name = "process"
+    finals_are_columns = False
+    step_now = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

@@ -13,7 +13,7 @@ from gymnasium import spaces
 import shoal
 from shoal import testing
 from shoal.errors import ArgumentError, EnvConstructError
-from shoal.make import make_pool
+from shoal.build import make_pool
 from shoal.slot import Autoreset
 from shoal.testing import CountingEnv, FaultEnv, SampleEnv
 
