@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 import shoal
 from shoal import testing
-from shoal.errors import ArgumentError, EnvConstructError
 from shoal.build import make_pool
+from shoal.errors import ArgumentError, EnvConstructError
 from shoal.slot import Autoreset
 from shoal.testing import CountingEnv, FaultEnv, SampleEnv
 

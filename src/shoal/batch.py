@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -38,8 +42,8 @@ class Batch:
     elapsed_step: npt.NDArray[np.int32]
     first: npt.NDArray[np.bool_]
     infos: Sequence[tuple[int, dict[str, Any]]] = ()
-    finals: dict[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
-    fields: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    finals: Mapping[int, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
+    fields: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """How many rows there are."""

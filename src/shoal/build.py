@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
+
 from shoal.engines.base import EngineConfig, Timeouts
-from shoal.engines.choose import build_engine
+from shoal.engines.choose import build_engine, has_numba
+from shoal.envs import TASKS
 from shoal.errors import ArgumentError
 from shoal.pool import Pool
-from shoal.recipes import EnvKwargs, Wrapper, recipe_for
+from shoal.recipes import EnvKwargs, Recipe, Wrapper, recipe_for
 from shoal.seeding import seeds_for
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shoal.kernel import KernelEnv
     from shoal.seeding import Seed
 
 # Views stay valid for one further call, and the call after that writes to a block nobody looks at.
@@ -50,17 +56,15 @@ def make_pool(
     implicit_reset: bool = False,
 ) -> Pool:
     """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` the last two."""
-    recipe = recipe_for(env, num_envs, env_kwargs, wrappers, max_episode_steps)
+    recipe = compiled_recipe(env, engine, num_envs, env_kwargs, wrappers, max_episode_steps)
+    if recipe is None:
+        recipe = recipe_for(env, num_envs, env_kwargs, wrappers, max_episode_steps)
     count = len(recipe.factories)
-    if batch_size is not None and not 1 <= batch_size <= count:
-        raise ArgumentError(f"batch_size: expected 1 to {count} (num_envs), got {batch_size}")
-    if check not in _CHECKS:
-        raise ArgumentError(f"check: expected one of {_CHECKS}, got {check!r}")
-    if on_fault not in _FAULT_POLICIES:
-        raise ArgumentError(f"on_fault: expected one of {_FAULT_POLICIES}, got {on_fault!r}")
-    for name, value in (("num_workers", num_workers), ("threads_per_worker", threads_per_worker)):
-        if value is not None and value < 1:
-            raise ArgumentError(f"{name}: expected at least 1, got {value}")
+    _check_choice("check", check, _CHECKS)
+    _check_choice("on_fault", on_fault, _FAULT_POLICIES)
+    _check_count("batch_size", batch_size, count)
+    _check_count("num_workers", num_workers)
+    _check_count("threads_per_worker", threads_per_worker)
     is_async = batch_size is not None and batch_size < count
     config = EngineConfig(
         factories=recipe.factories,
@@ -76,6 +80,9 @@ def make_pool(
         start_method=start_method,
         affinity=None if affinity is None else tuple(affinity),
         allow_pickle=allow_pickle,
+        is_kernel=recipe.is_kernel,
+        registered=recipe.registered,
+        bounded_actions=bounded_actions,
         seed=seed if isinstance(seed, int) else None,
     )
     seeds_for(seed, count)  # a seed that makes no sense is refused before anything starts
@@ -90,3 +97,52 @@ def make_pool(
         bounded_actions=bounded_actions,
         implicit_reset=implicit_reset,
     )
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ArgumentError(f"{name}: expected one of {choices}, got {value!r}")
+
+
+def _check_count(name: str, value: int | None, most: int | None = None) -> None:
+    if value is not None and (value < 1 or (most is not None and value > most)):
+        expected = "at least 1" if most is None else f"1 to {most} (num_envs)"
+        raise ArgumentError(f"{name}: expected {expected}, got {value}")
+
+
+def compiled_recipe(
+    env: Any,
+    engine: str,
+    num_envs: int | None,
+    env_kwargs: EnvKwargs,
+    wrappers: Sequence[Wrapper] | None,
+    max_episode_steps: int | None,
+) -> Recipe | None:
+    """How to build the compiled env of an id; None if it has none, or the Python env is what the caller wants.
+
+    With ``engine="auto"`` the compiled env has to be a match: the id still means Gymnasium's own env, every keyword
+    is one that the compiled env knows, and nothing is to be wrapped around it.
+    """
+    task = TASKS.get(env) if isinstance(env, str) else None
+    if task is None:
+        return None
+    kind = task.load()
+    given = env_kwargs or {}
+    kwargs: Any = {**task.kwargs, **given} if isinstance(given, Mapping) else [{**task.kwargs, **own} for own in given]
+    registered = gym.registry.get(env)
+    if registered is not None and engine != "kernel":
+        is_gymnasiums = str(registered.entry_point).startswith("gymnasium.envs.")
+        if engine != "auto" or wrappers or not has_numba() or not is_gymnasiums or not _knows(kind, kwargs):
+            return None
+    limit = task.max_episode_steps if max_episode_steps is None else max_episode_steps
+    recipe = recipe_for(kind, num_envs, kwargs, wrappers, limit)
+    return replace(recipe, name=env, max_episode_steps=limit, registered=registered)
+
+
+def _knows(kind: type[KernelEnv], kwargs: Any) -> bool:
+    try:
+        for own in [kwargs] if isinstance(kwargs, Mapping) else kwargs:
+            kind(**own)
+    except (TypeError, ValueError):
+        return False
+    return True

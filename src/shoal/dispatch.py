@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.engines.base import Call, Command, Engine, Request
-from shoal.errors import ActionError, NotReset, RecvTimeout, ShoalError, StateError, WorkerDied
+from shoal.errors import RecvTimeout, ShoalError, StateError
+from shoal.faults import error_of
+from shoal.readiness import Readiness, check_ids
 from shoal.reading import RowReader
 from shoal.seeding import Seed, seeds_for
 from shoal.slot import Autoreset
+from shoal.snapshot import Snapshot, snapshots
 from shoal.traffic import Held, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from shoal.batch import Batch
-    from shoal.faults import Fault
 
 Ids = Sequence[int] | np.ndarray[Any, Any] | None
 Options = dict[str, Any] | None
@@ -38,6 +40,7 @@ class Dispatch:
     Attributes:
         traffic: Commands under way.
         reader: Copies rows out, and counts them.
+        ready: Which envs may be stepped.
         moves_as_one: Whether all actions are arrays, so that the whole pool can step without per-env bookkeeping.
         resets: Rows handed out that answered an explicit reset.
         faults: Envs that failed.
@@ -59,6 +62,7 @@ class Dispatch:
         self._action = engine.spec.action if bounded_actions else engine.spec.action.without_bounds()
         self._implicit_reset = implicit_reset
         self._step_now = engine.step_now
+        self._take = engine.take
         self._autoreset = autoreset
         self._is_async = is_async
         self._seeds = seeds
@@ -67,11 +71,7 @@ class Dispatch:
         self.traffic = Traffic(self._num_envs)
         self.reader = RowReader(engine, copy=copy)
         self.moves_as_one = not self._action.has_objects
-        # An env must be reset before its first step and, without autoreset, after each episode.
-        self._fresh_N = np.ones(self._num_envs, np.bool_)
-        self._over_N = np.zeros(self._num_envs, np.bool_)
-        self._some_unready = True
-        self._faulted: dict[int, Fault] = {}
+        self.ready = Readiness(self._num_envs)
         self._resetting: set[int] = set()
         self.resets = 0
         self.faults = 0
@@ -81,12 +81,12 @@ class Dispatch:
 
     def step_all(self, action: Any) -> Batch:
         """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
-        if self._some_unready and self._implicit_reset:
+        if self._implicit_reset and not self.ready.all_ready:
             ids = self.begin_step(action, None)
             return self.receive(ids, len(ids))
-        leaves = self._action.fit_batch(action, self._num_envs)
         if self._step_now is not None:
-            return self._step_at_once(leaves, self._step_now)
+            return self._step_at_once(action, self._step_now)
+        leaves = self._action.fit_batch(action, self._num_envs)
         try:
             self._launch_all(leaves)
             self._collect(self._num_envs, None)
@@ -98,15 +98,17 @@ class Dispatch:
         self.traffic.hand_out(self._all_ids)
         batch = self.reader.read_all()
         if self._autoreset is Autoreset.DISABLED:
-            self._note_ends(slice(None), batch)
+            self.ready.note_ends(slice(None), batch)
         return batch
 
-    def _step_at_once(self, leaves: list[np.ndarray[Any, Any]], step_now: Callable[[int], None]) -> Batch:
-        self._refuse_unready(self._all_ids)
-        self.reader.next_block()
-        for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
-            column[:] = leaf  # type: ignore[index]
-        step_now(self.reader.block)
+    def _step_at_once(self, action: Any, step_now: Callable[[int], None]) -> Batch:
+        if not self.ready.all_ready:
+            self.ready.refuse_unready(self._all_ids)
+        if not (self._take is not None and self._take(action)):
+            self._write_actions(slice(None), self._action.fit_batch(action, self._num_envs))
+        reader = self.reader
+        reader.next_block()
+        step_now(reader.block)
         if self._engine.faults:
             self.traffic.take_off(self._all_ids)
             self.traffic.land(self._all_ids)
@@ -114,28 +116,27 @@ class Dispatch:
                 self._raise_faults(self._all_ids)
             finally:
                 self._keep(self._all_ids, ())
-        batch = self.reader.read_all()
+        batch = reader.read_all()
         if self._autoreset is Autoreset.DISABLED:
-            self._note_ends(slice(None), batch)
+            self.ready.note_ends(slice(None), batch)
         return batch
 
     def _launch_all(self, leaves: list[np.ndarray[Any, Any]]) -> None:
-        self._refuse_unready(self._all_ids)
+        self.ready.refuse_unready(self._all_ids)
         self.reader.next_block()
-        for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
-            column[:] = leaf  # type: ignore[index]
+        self._write_actions(slice(None), leaves)
         self._submit(self._all_ids, Command.STEP, None)
 
     def begin_step(self, action: Any, env_id: Ids) -> list[int]:
         """Check actions and start one step per env; returns the ids."""
-        ids = self._all_ids if env_id is None else self.check_ids(env_id)
+        ids = self.check_ids(env_id)
         leaves = self._action.fit_batch(action, len(ids))
-        if self._some_unready and self._implicit_reset and self._fresh_N[ids].any():
+        if self._implicit_reset and not self.ready.all_ready and self.ready.fresh_N[ids].any():
             self._begin_fresh(ids, leaves)
         elif ids is self._all_ids and self.moves_as_one and self.traffic.is_empty:
             self._launch_all(leaves)
         else:
-            self._refuse_unready(ids)
+            self.ready.refuse_unready(ids)
             if self.moves_as_one and self.traffic.are_idle(ids):
                 self._launch_idle(ids, leaves)
             else:
@@ -144,36 +145,34 @@ class Dispatch:
 
     def _begin_fresh(self, ids: list[int], leaves: list[np.ndarray[Any, Any]]) -> None:
         """Reset the envs that never were, whatever their action, and step the others."""
-        fresh = [i for i in ids if self._fresh_N[i]]
-        self._refuse_unready([i for i in ids if not self._fresh_N[i]])
+        fresh = [i for i in ids if self.ready.fresh_N[i]]
+        self.ready.refuse_unready([i for i in ids if not self.ready.fresh_N[i]])
         commands = [
             Held(Command.RESET, (), Request(seed=self._seeds[i]))
-            if self._fresh_N[i]
+            if self.ready.fresh_N[i]
             else Held(Command.STEP, [leaf[row] for leaf in leaves])
             for row, i in enumerate(ids)
         ]
         self._launch(ids, commands)
-        self._note_reset(fresh)
-
-    def _note_reset(self, ids: list[int]) -> None:
-        self._fresh_N[ids] = False
-        self._over_N[ids] = False
-        self._some_unready = bool(self._fresh_N.any() or self._over_N.any())
+        self.ready.note_reset(fresh)
 
     def _launch_idle(self, ids: list[int], leaves: list[np.ndarray[Any, Any]]) -> None:
         """Submit one step for each of these envs, none of which is busy."""
         if not self.traffic.num_flying:
             self.reader.next_block(keep_rows=True)
-        for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
-            column[ids] = leaf  # type: ignore[index]
+        self._write_actions(ids, leaves)
         self._submit(ids, Command.STEP, None)
+
+    def _write_actions(self, rows: list[int] | slice, leaves: list[np.ndarray[Any, Any]]) -> None:
+        for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
+            column[rows] = leaf  # type: ignore[index]
 
     def begin_reset(self, seed: Seed, options: Options, env_id: Ids) -> list[int]:
         """Start resetting envs, dropping what they were doing; returns the ids."""
-        ids = self._all_ids if env_id is None else self.check_ids(env_id)
+        ids = self.check_ids(env_id)
         if seed is None:
             # The pool's own seed serves the first reset of each env, also when that comes in parts.
-            seeds = [self._seeds[i] if self._fresh_N[i] else None for i in ids]
+            seeds = [self._seeds[i] if self.ready.fresh_N[i] else None for i in ids]
         elif np.ndim(seed) == 0:  # type: ignore[arg-type]
             everyone = seeds_for(seed, self._num_envs)
             seeds = [everyone[i] for i in ids]
@@ -182,7 +181,7 @@ class Dispatch:
         self._abandon(ids)
         requests = [None if s is None and options is None else Request(seed=s, options=options) for s in seeds]
         self._launch(ids, [Held(Command.RESET, (), request) for request in requests])
-        self._note_reset(ids)
+        self.ready.note_reset(ids)
         self._resetting.update(ids)
         return ids
 
@@ -223,34 +222,8 @@ class Dispatch:
             raise
 
     def check_ids(self, env_id: Ids) -> list[int]:
-        """Env ids as a list of ints, each in range and given once."""
-        if env_id is None:
-            return self._all_ids
-        try:
-            array = np.asarray(env_id)
-        except ValueError:
-            raise ActionError(f"env_id: expected a list of ints, got {env_id!r}") from None
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ActionError(f"env_id: expected a list of ints, got {env_id!r}")
-        ids: list[int] = array.tolist()
-        if not ids:
-            raise ActionError("env_id: expected at least one id")
-        if min(ids) < 0 or max(ids) >= self._num_envs:
-            bad = [i for i in ids if not 0 <= i < self._num_envs]
-            raise ActionError(f"env_id: {bad} out of range, the pool has envs 0 to {self._num_envs - 1}")
-        if len(set(ids)) != len(ids):
-            raise ActionError(f"env_id: {sorted(i for i in set(ids) if ids.count(i) > 1)} given more than once")
-        return ids
-
-    def _refuse_unready(self, ids: Sequence[int]) -> None:
-        if not (self._some_unready or self._faulted):
-            return
-        if fresh := [i for i in ids if self._fresh_N[i]]:
-            raise NotReset(f"envs {fresh} were never reset: call reset() first")
-        if over := [i for i in ids if self._over_N[i]]:
-            raise NotReset(f"envs {over} have finished their episodes and autoreset is disabled: reset them first")
-        if failed := [i for i in ids if i in self._faulted]:
-            raise StateError(f"envs {failed} failed earlier ({self._faulted[failed[0]].summary}): reset them first")
+        """Env ids as a list of ints, each in range and given once; None means all."""
+        return self._all_ids if env_id is None else check_ids(env_id, self._num_envs)
 
     def _abandon(self, ids: Sequence[int]) -> None:
         """Wait for what these envs are doing and drop it."""
@@ -268,9 +241,10 @@ class Dispatch:
             self._drop_faults(void - self.traffic.void)
 
     def _drop_faults(self, ids: Iterable[int]) -> None:
-        if self._faulted or self._engine.faults or self._engine.extras:
+        if self.ready.faulted or self._engine.faults or self._engine.extras:
+            ids = list(ids)
+            self.ready.forgive(ids)
             for i in ids:
-                self._faulted.pop(i, None)
                 self._engine.faults.pop(i, None)
                 self._engine.extras.pop(i, None)
 
@@ -355,21 +329,15 @@ class Dispatch:
         if not failed:
             return
         found = [faults.pop(i) for i in failed]
-        self._faulted.update(zip(failed, found, strict=True))
+        self.ready.note_faults(failed, found)
         self.faults += len(failed)
         self.traffic.forget(failed)
-        # Envs that fell with their worker are no news beside the one that brought it down.
-        found.sort(key=lambda fault: fault.error_class is WorkerDied)
-        error = found[0].to_error()
-        for text in dict.fromkeys(str(other.to_error()) for other in found[1:]):
-            if text != str(error):
-                error.add_note(f"Also: {text}")
-        raise error
+        raise error_of(found)
 
     def _hand_out(self, ids: list[int]) -> Batch:
         batch = self.reader.read_all() if ids is self._all_ids else self.reader.read(ids)
         if self._autoreset is Autoreset.DISABLED:
-            self._note_ends(ids, batch)
+            self.ready.note_ends(ids, batch)
         if self._resetting:
             self.resets += len(self._resetting.intersection(ids))
             self._resetting.difference_update(ids)
@@ -378,19 +346,37 @@ class Dispatch:
             self._launch([i for i, _ in follow_up], [held for _, held in follow_up])
         return batch
 
-    def _note_ends(self, ids: list[int] | slice, batch: Batch) -> None:
-        """Without autoreset, an env whose episode has ended must be reset before it can step."""
-        self._over_N[ids] = over = batch.terminated | batch.truncated
-        self._some_unready = self._some_unready or bool(over.any())
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self, env_id: Ids) -> Snapshot:
+        """Everything that idle envs are."""
+        ids = self.check_ids(env_id)
+        self._refuse_busy(ids)
+        self.ready.refuse_unready([i for i in ids if self.ready.fresh_N[i] or i in self.ready.faulted])
+        return Snapshot(self._engine.spec.id, snapshots(self._engine).snapshot(ids, self.reader.block))
+
+    def restore(self, snapshot: Snapshot, env_id: Ids) -> None:
+        """Make idle envs what others were."""
+        ids = self.check_ids(env_id)
+        self._refuse_busy(ids)
+        engine = snapshots(self._engine)
+        snapshot.check(self._engine.spec.id, len(ids))
+        engine.restore(ids, self.reader.block, snapshot.arrays)
+        self._drop_faults(ids)
+        self.ready.note_reset(ids)
+        if self._autoreset is Autoreset.DISABLED:
+            self.ready.note_ends(ids, self.reader.latest(ids))
+
+    def _refuse_busy(self, ids: Sequence[int]) -> None:
+        if busy := [i for i in ids if self.traffic.is_busy(i)]:
+            raise StateError(f"envs {busy} are under way: recv() their rows first")
 
     # ------------------------------------------------------------------ calls
 
     def ask(self, calls: dict[int, Call]) -> tuple[Any, ...]:
         """Call into idle envs and return the answers, in the order of the ids."""
         ids = list(calls)
-        busy = [i for i in ids if self.traffic.is_busy(i)]
-        if busy:
-            raise StateError(f"envs {busy} are under way: recv() their rows before calling them")
+        self._refuse_busy(ids)
         try:
             self._submit(ids, Command.CALL, {i: Request(call=call) for i, call in calls.items()})
             while len(self.traffic.landed(ids)) < len(ids):
@@ -404,12 +390,10 @@ class Dispatch:
         return tuple(self._engine.extras.pop(i).value for i in ids)
 
     def _raise_call_faults(self, ids: Sequence[int]) -> None:
-        failed = [i for i in ids if i in self._engine.faults]
-        if not failed:
-            return
-        faults = [self._engine.faults.pop(i) for i in failed]
-        self.faults += len(faults)
-        for i in ids:
-            self._engine.extras.pop(i, None)
-        self.traffic.forget(ids)
-        raise faults[0].to_error()
+        faults = [self._engine.faults.pop(i) for i in ids if i in self._engine.faults]
+        if faults:
+            self.faults += len(faults)
+            for i in ids:
+                self._engine.extras.pop(i, None)
+            self.traffic.forget(ids)
+            raise faults[0].to_error()

@@ -6,7 +6,7 @@ import os
 import traceback
 from dataclasses import dataclass
 
-from shoal.errors import FAULT_OF_PHASE, FaultError, Where
+from shoal.errors import FAULT_OF_PHASE, FaultError, Where, WorkerDied
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,17 @@ class Fault:
         error = kind(f"{self.where.phase} failed in {self.where}: {self.summary}", self.where, self.traceback)
         error.__cause__ = self.cause
         return error
+
+
+def error_of(faults: list[Fault]) -> FaultError:
+    """One error for faults that came together; the others are in its notes."""
+    # Envs that fell with their worker are no news beside the one that brought it down.
+    first, *others = sorted(faults, key=lambda fault: fault.error_class is WorkerDied)
+    error = first.to_error()
+    for text in dict.fromkeys(str(other.to_error()) for other in others):
+        if text != str(error):
+            error.add_note(f"Also: {text}")
+    return error
 
 
 def fault_from(

@@ -35,6 +35,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from shoal.errors import ArgumentError, SpecError
+from shoal.spec import Field
 
 Fields = Mapping[str, Any]
 
@@ -56,7 +57,9 @@ class KernelEnv:
         reset_options: Fields that ``reset(options=...)`` may set for one reset, with their defaults.
         max_episode_steps: The time limit.
         reward_threshold: The mean return at which the task counts as solved.
-        gymnasium_id: Gymnasium's env of the same kind, which draws the pictures.
+        gymnasium_id: Gymnasium's env of the same kind, the twin, which draws the pictures.
+        pose: ``pose(env, twin)`` puts the twin into the state of a record.
+        render_fps: Pictures per second of simulated time.
     """
 
     observation_space: Space[Any]
@@ -71,6 +74,8 @@ class KernelEnv:
 
     reset: ClassVar[Callable[..., None]]
     step: ClassVar[Callable[..., tuple[float, bool]]]
+    pose: ClassVar[Callable[[Any, Any], None]]
+    render_fps: ClassVar[int] = 50
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -86,18 +91,17 @@ class KernelEnv:
         if unknown:
             known = f"it has {sorted(defaults)}" if defaults else "it has none"
             raise ArgumentError(f"{type(self).__name__}: no constant called {', '.join(unknown)}; {known}")
-        self.constants = {**defaults, **changes}
+        self.constants = {**defaults, **{name: _like(defaults[name], value) for name, value in changes.items()}}
         self.render_mode = render_mode
 
     @property
     def metadata(self) -> dict[str, Any]:
         """Render modes, as Gymnasium's envs declare them."""
-        return {"render_modes": ["rgb_array"] if self.gymnasium_id else [], "render_fps": 50}
+        return {"render_modes": ["rgb_array"] if self.gymnasium_id else [], "render_fps": self.render_fps}
 
-    @staticmethod
-    def pose(env: Any, twin: Any) -> None:
-        """Put ``twin``, Gymnasium's env of the same kind, into the state of ``env``, to be drawn."""
-        raise NotImplementedError
+    def twin_kwargs(self) -> dict[str, Any]:
+        """What Gymnasium's env of the same kind is made with, so that it can be posed."""
+        return {}
 
     def record_dtype(self) -> np.dtype[Any]:
         """The record of one env: state, info, constants and reset options."""
@@ -113,6 +117,10 @@ class KernelEnv:
         for name, value in {**self.constants, **self.reset_options}.items():
             records[name] = value
         return records
+
+    def info_fields(self) -> tuple[Field, ...]:
+        """The info fields as columns."""
+        return tuple(Field(name, *_declared(kind)) for name, kind in self.info.items())
 
     def check(self) -> None:
         """Raise ``SpecError`` for a declaration that cannot be compiled, naming the class and the field."""
@@ -139,10 +147,9 @@ class KernelEnv:
 
 
 def leaves_tuple(space: Space[Any], name: str) -> Any:
-    """What kernels get the leaves of a Dict or Tuple space in; None for a single leaf."""
+    """The class in which kernels get the leaves of a Dict (named) or Tuple space; None for a single leaf."""
     if isinstance(space, spaces.Dict):
-        shape: Any = namedtuple(name, list(space.spaces))  # type: ignore[misc]
-        return shape._make
+        return namedtuple(name, list(space.spaces))
     return tuple if isinstance(space, spaces.Tuple) else None
 
 
@@ -161,6 +168,11 @@ def _check_space(space: Space[Any], where: str) -> None:
 def _declared(kind: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
     dtype, shape = kind if isinstance(kind, tuple) else (kind, ())
     return np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _like(default: Any, value: Any) -> Any:
+    """A whole number for a constant that is a float stays a float, or another kind would have to be compiled."""
+    return float(value) if isinstance(default, float) and isinstance(value, (int, np.integer)) else value
 
 
 def _kind_of(value: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:

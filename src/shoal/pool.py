@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shoal.batch import Batch
     from shoal.engines.base import Engine
     from shoal.slot import Autoreset
+    from shoal.snapshot import Snapshot
     from shoal.spec import EnvSpec
 
 
@@ -189,6 +190,28 @@ class Pool:
             ids = self._dispatch.check_ids(env_id)
             return self._dispatch.ask({i: (operation, name, args, kwargs) for i in ids})
 
+    def snapshot(self, env_id: Ids = None) -> Snapshot:
+        """Everything that all envs, or those in ``env_id``, are: state, generator, episode, last row.
+
+        It can be kept, pickled, and restored any number of times. Only compiled envs can do this.
+
+        Raises:
+            StateError: If the engine cannot, or one of the envs is under way.
+        """
+        with self._gate:
+            self._dispatch.settle()
+            return self._dispatch.snapshot(env_id)
+
+    def restore(self, snapshot: Snapshot, env_id: Ids = None) -> None:
+        """Make all envs, or those in ``env_id``, what the envs of the snapshot were, row by row.
+
+        A snapshot of one env can be restored into any number of them: they then share a past, and with the same
+        actions a future.
+        """
+        with self._gate:
+            self._dispatch.settle()
+            self._dispatch.restore(snapshot, env_id)
+
     def stats(self) -> PoolStats:
         """What the pool has done so far."""
         dispatch, reader = self._dispatch, self._dispatch.reader
@@ -199,7 +222,7 @@ class Pool:
             num_workers=self.engine.num_workers,
             steps=reader.rows_read - dispatch.resets,
             resets=dispatch.resets,
-            episodes=reader.episodes,
+            episodes=reader.episodes if self.engine.episodes is None else self.engine.episodes,
             batches=reader.batches,
             faults=dispatch.faults,
             waiting_s=dispatch.waiting_s,

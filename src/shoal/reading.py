@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.batch import Batch
+from shoal.batch import NOTHING, Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,7 @@ class RowReader:
         rows = engine.rows
         self._final = rows.final
         self._final_info = rows.final_info
+        self._counts = engine.episodes is None or (engine.finals_are_columns and rows.layout.with_final)
         self._finals_are_columns = engine.finals_are_columns and rows.layout.with_final
         self._tree = engine.spec.observation
         self._blocks = rows.layout.blocks
@@ -80,6 +81,9 @@ class RowReader:
             self._env_id_N.copy(),
             elapsed.copy(),
             first.copy(),
+            (),
+            NOTHING,
+            NOTHING,
         )
         if self._has_fields:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[self.block].items()}
@@ -87,21 +91,28 @@ class RowReader:
 
     def read(self, ids: Sequence[int]) -> Batch:
         """The rows of ``ids``, in this order, as copies."""
-        reward, terminated, truncated, elapsed, first = self._scalars_of_block[self.block]
-        rows = np.array(ids, np.int32)
-        obs = self._nested([None if c is None else c[rows] for c in self._obs_of_block[self.block]])
-        batch = Batch(obs, reward[rows], terminated[rows], truncated[rows], rows, elapsed[rows], first[rows])
-        batch.fields = {name: column[rows] for name, column in self._fields_of_block[self.block].items()}
-        return self._complete(batch)
+        return self._complete(self._gather(np.array(ids, np.int32)))
 
-    def latest(self) -> Batch:
-        """The last row of every env, whether or not it has just answered."""
-        scalars = [column.copy() for column in self._scalars_of_block[self.block]]
-        reward, terminated, truncated, elapsed, first = scalars
-        obs = self._nested([None if c is None else c.copy() for c in self._obs_of_block[self.block]])
-        batch = Batch(obs, reward, terminated, truncated, self._env_id_N.copy(), elapsed, first)
-        batch.fields = {name: column.copy() for name, column in self._fields_of_block[self.block].items()}
-        self._put_objects(batch)
+    def _gather(self, rows: npt.NDArray[np.int32]) -> Batch:
+        reward, terminated, truncated, elapsed, first = self._scalars_of_block[self.block]
+        obs = self._nested([None if c is None else c[rows] for c in self._obs_of_block[self.block]])
+        fields = {name: column[rows] for name, column in self._fields_of_block[self.block].items()}
+        return Batch(
+            obs,
+            reward[rows],
+            terminated[rows],
+            truncated[rows],
+            rows.copy(),
+            elapsed[rows],
+            first[rows],
+            fields=fields,
+        )
+
+    def latest(self, ids: Sequence[int] | None = None) -> Batch:
+        """The last row of every env, or of ``ids``, whether or not it has just answered."""
+        batch = self._gather(self._env_id_N if ids is None else np.array(ids, np.int32))
+        if self._tree.has_objects:
+            self._put_objects(batch)
         return batch
 
     def _columns(self, block: int) -> list[Any]:
@@ -111,7 +122,15 @@ class RowReader:
     def _complete(self, batch: Batch) -> Batch:
         if self._engine.extras:
             self._add_extras(batch, self._take_extras(batch.env_id))
-        self._put_objects(batch)
+        if self._tree.has_objects:
+            self._put_objects(batch)
+        self.batches += 1
+        self.rows_read += len(batch.env_id)
+        if self._counts:
+            self._count(batch)
+        return batch
+
+    def _count(self, batch: Batch) -> None:
         ended = np.count_nonzero(batch.terminated)
         cut = np.count_nonzero(batch.truncated)
         both = np.count_nonzero(batch.terminated & batch.truncated) if ended and cut else 0
@@ -119,9 +138,6 @@ class RowReader:
         if episodes and self._finals_are_columns:
             batch.finals = self._column_finals(batch)
         self.episodes += episodes
-        self.batches += 1
-        self.rows_read += len(batch.env_id)
-        return batch
 
     def _nested(self, leaves: list[Any]) -> Any:
         # Object leaves are only known once the extras are taken, so their places are filled later.
@@ -129,8 +145,6 @@ class RowReader:
 
     def _put_objects(self, batch: Batch) -> None:
         """Complete the observations of a space with object leaves."""
-        if not self._tree.has_objects:
-            return
         places = [j for j, leaf in enumerate(self._tree.leaves) if not leaf.is_array]
         for place, j in enumerate(places):
             batch.obs[j] = column = np.full(len(batch), None, object)

@@ -11,6 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.errors import ArgumentError
+from shoal.kernel import KernelEnv
 
 Wrapper = Callable[[Any], Any]
 EnvKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -54,11 +55,15 @@ class Recipe:
         factories: One per env.
         name: What to call the env in messages.
         max_episode_steps: A time limit that the pool has to keep, because the factories do not.
+        is_kernel: Whether the factories make kinds of kernel envs.
+        registered: Gymnasium's registration of the env, when the factories do not know it.
     """
 
     factories: Sequence[Callable[[], Any]] = field(repr=False)
     name: str
     max_episode_steps: int | None
+    is_kernel: bool = False
+    registered: Any = None
 
 
 def recipe_for(
@@ -82,17 +87,31 @@ def recipe_for(
     sources = _sources(env, num_envs)
     kwargs = _kwargs_per_env(env_kwargs, len(sources))
     wrap = tuple(wrappers or ())
-    factories = [
-        MakeRegistered(source, own, wrap, max_episode_steps)
-        if isinstance(source, RegisteredSpec)
-        else MakeCallable(source, own, wrap)
-        for source, own in zip(sources, kwargs, strict=True)
-    ]
+
+    def factory(source: Any, own: dict[str, Any]) -> Callable[[], Any]:
+        if isinstance(source, RegisteredSpec):
+            return MakeRegistered(source, own, wrap, max_episode_steps)
+        return MakeCallable(source, own, wrap)
+
+    if isinstance(env, (list, tuple)) or not (env_kwargs is None or isinstance(env_kwargs, Mapping)):
+        factories = [factory(source, own) for source, own in zip(sources, kwargs, strict=True)]
+    else:
+        # One for all: with tens of thousands of envs, making equal factories takes longer than compiling the env.
+        factories = [factory(sources[0], kwargs[0])] * len(sources)
     first = sources[0]
     name = first.id if isinstance(first, RegisteredSpec) else getattr(first, "__name__", type(first).__name__)
-    # A registered env keeps the limit by itself; for anything else the pool does.
-    all_registered = all(isinstance(source, RegisteredSpec) for source in sources)
-    return Recipe(factories, name, None if all_registered else max_episode_steps)
+    is_kernel = not wrap and all(_is_kind(source) for source in sources)
+    if all(isinstance(source, RegisteredSpec) for source in sources):
+        limit = None  # a registered env keeps the limit by itself; for anything else the pool does
+    elif max_episode_steps is None and is_kernel:
+        limit = first.max_episode_steps
+    else:
+        limit = max_episode_steps
+    return Recipe(factories, name, limit, is_kernel)
+
+
+def _is_kind(source: Any) -> bool:
+    return isinstance(source, type) and issubclass(source, KernelEnv)
 
 
 def _sources(env: Any, num_envs: int | None) -> list[Any]:

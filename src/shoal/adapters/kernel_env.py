@@ -57,7 +57,7 @@ class PlainKernelEnv(gym.Env[Any, Any]):
         """Take one step. There is no time limit here: whoever runs the env keeps it."""
         leaves, obs = self._blank()
         if self._action_tuple is not None:
-            action = self._action_tuple(self._action_tree.flatten(action))
+            action = _group(self._action_tuple, self._action_tree.flatten(action))
         reward, terminated = self.kind.step(self.record, action, self.np_random, obs)
         return self._observation(leaves), float(reward), bool(terminated), False, self.info()
 
@@ -73,9 +73,10 @@ class PlainKernelEnv(gym.Env[Any, Any]):
         if kind.gymnasium_id is None:
             raise ArgumentError(f"{type(kind).__name__} has no renderer")
         if self._twin is None:
-            self._twin = gym.make(kind.gymnasium_id, render_mode=kind.render_mode, disable_env_checker=True).unwrapped
+            options = {"render_mode": kind.render_mode, "disable_env_checker": True, **kind.twin_kwargs()}
+            self._twin = gym.make(kind.gymnasium_id, **options).unwrapped
             self._twin.reset()
-        kind.pose(self.record, self._twin)
+        type(kind).pose(self.record, self._twin)
         return self._twin.render()
 
     def close(self) -> None:
@@ -101,11 +102,15 @@ class PlainKernelEnv(gym.Env[Any, Any]):
         """Room for the leaves of an observation, and the same in the form in which kernels write to it."""
         # A scalar cannot be written to, so it is an array of one.
         leaves = [np.zeros(leaf.shape or 1, leaf.dtype) for leaf in self._obs_tree.leaves]
-        return leaves, leaves[0] if self._obs_tuple is None else self._obs_tuple(leaves)
+        return leaves, leaves[0] if self._obs_tuple is None else _group(self._obs_tuple, leaves)
 
     def _observation(self, leaves: list[Any]) -> Any:
         values = [a if leaf.shape else a[0] for a, leaf in zip(leaves, self._obs_tree.leaves, strict=True)]
         return self._obs_tree.unflatten(values)
+
+
+def _group(kind: Any, leaves: list[Any]) -> Any:
+    return tuple(leaves) if kind is tuple else kind(*leaves)
 
 
 def checked_options(kind: KernelEnv, options: Mapping[str, Any] | None) -> Mapping[str, Any]:

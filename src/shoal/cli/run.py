@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from shoal.build import make_pool
 from shoal.cli.actions import Actor, import_here, load_callable, policy_actor
 from shoal.cli.display import display_for, print_result
 from shoal.cli.drive import RunResult, drive
 from shoal.errors import FaultError, ShoalError
-from shoal.build import make_pool
 
 _FAILED = 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it

@@ -102,6 +102,9 @@ class EngineConfig:
         start_method: How worker processes start.
         affinity: CPUs for worker processes, given out in turn; None leaves them to the system.
         seed: Root of the pool's seeds, if it has one.
+        is_kernel: Whether the factories make kinds of kernel envs.
+        registered: Gymnasium's registration of the env, when the factories do not know it.
+        bounded_actions: Whether continuous actions outside their space are refused.
         allow_pickle: Whether a worker may send objects that are not plain data in infos and observations.
     """
 
@@ -118,6 +121,9 @@ class EngineConfig:
     start_method: str | None = None
     affinity: Sequence[int] | None = None
     allow_pickle: bool = False
+    is_kernel: bool = False
+    bounded_actions: bool = True
+    registered: Any = None
     seed: int | None = None
 
     @property
@@ -137,6 +143,14 @@ class Engine(Protocol):
     faults: dict[int, Fault]
     collected: list[int]
     finals_are_columns: bool  # else an ``Extra`` marks each row that has a final one
+
+    @property
+    def take(self) -> Callable[[Any], bool] | None:
+        """Takes actions for all envs, or says no to what needs a closer look; None if there is no such way."""
+
+    @property
+    def episodes(self) -> int | None:
+        """Episodes that have ended, if the engine counts them."""
 
     @property
     def step_now(self) -> Callable[[int], None] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from shoal.machine import usable_cores
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAMES = ("auto", "serial", "thread", "process")
+NAMES = ("auto", "serial", "thread", "process", "kernel")
 
 # A batch that takes less than this is not worth handing to other processes: what they save in a bare stepping loop
 # they take back from the policy that runs between two steps. See docs/performance.md for the measurements.
@@ -25,6 +27,8 @@ def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
     reason = ""
     if name == "auto":
         name, reason = _choose(config)
+    elif name == "kernel":
+        name, reason = _compiled_or_plain(config)
     engine = _class_of(name)(config)
     engine.start()
     return engine, reason
@@ -44,10 +48,16 @@ def _class_of(name: str) -> Callable[[EngineConfig], Engine]:
         from shoal.engines.process import ProcessEngine
 
         return ProcessEngine
+    if name == "kernel":
+        from shoal.engines.kernel.engine import KernelEngine
+
+        return KernelEngine
     raise ArgumentError(f"engine: expected one of {NAMES}, got {name!r}")
 
 
 def _choose(config: EngineConfig) -> tuple[str, str]:
+    if config.is_kernel:
+        return _compiled_or_plain(config)
     if config.num_envs == 1:
         return "serial", "one env gains nothing from workers"
     if config.num_workers is not None or config.start_method is not None:
@@ -64,6 +74,24 @@ def _choose(config: EngineConfig) -> tuple[str, str]:
     if usable_cores() == 1 or batch_s < _WORTH_SHARING_S:
         return "serial", f"{told}, so a batch of {config.num_envs} is too short to share between processes"
     return "process", f"{told}, so a batch of {config.num_envs} is worth sharing between {usable_cores()} cores"
+
+
+def _compiled_or_plain(config: EngineConfig) -> tuple[str, str]:
+    if not config.is_kernel:
+        raise ArgumentError(f"engine: {config.name} is not written as a KernelEnv, so the kernel engine cannot run it")
+    if has_numba():
+        return "kernel", "the env is compiled"
+    warnings.warn(
+        f"numba is not installed, so {config.name} runs as plain Python: the same rows, but slowly. "
+        "Install it with: pip install 'shoal[kernels]'",
+        stacklevel=2,
+    )
+    return "serial", "the env could be compiled, but numba is not installed"
+
+
+def has_numba() -> bool:
+    """Whether kernels can be compiled here."""
+    return importlib.util.find_spec("numba") is not None
 
 
 def _measure(config: EngineConfig) -> tuple[float, float]:

@@ -78,7 +78,7 @@ class Lane:
         slot = self.slots[env_id]
         try:
             if request is not None and request.call is not None:
-                return Extra(value=_call(slot.env, request.call), is_answer=True)
+                return Extra(value=answer(slot.env, request.call), is_answer=True)
             if command == Command.STEP:
                 row = slot.step(self._action_of(env_id, request.action if request else ()))
             else:
@@ -204,7 +204,8 @@ def _no_action(*_: Any) -> Any:
     raise RuntimeError("the lane has no memory yet")
 
 
-def _call(env: Any, call: Call) -> Any:
+def answer(env: Any, call: Call) -> Any:
+    """What a CALL on an env returns."""
     operation, name, args, kwargs = call
     if operation == "measure":
         return measure(env)

@@ -25,6 +25,8 @@ class SerialEngine:
     num_workers = 1
     finals_are_columns = False
     step_now = None
+    take = None
+    episodes = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

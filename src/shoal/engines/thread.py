@@ -96,6 +96,8 @@ class ThreadEngine:
     name = "thread"
     finals_are_columns = False
     step_now = None
+    take = None
+    episodes = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

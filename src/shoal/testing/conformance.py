@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from shoal.build import make_pool
 from shoal.errors import (
     ActionError,
     ClosedPool,
@@ -36,7 +37,6 @@ from shoal.errors import (
     SpecError,
     StateError,
 )
-from shoal.build import make_pool
 from shoal.testing.envs import CountingEnv, SleepyEnv, WrappedBufferEnv, read_row
 from shoal.testing.faults import FaultEnv, InjectedFault
 from shoal.testing.leaks import no_leftovers

@@ -34,6 +34,8 @@ class ProcessEngine:
     name = "process"
     finals_are_columns = False
     step_now = None
+    take = None
+    episodes = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

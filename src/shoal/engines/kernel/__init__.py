@@ -1,0 +1,1 @@
+"""The kernel engine: envs written in Python, compiled by numba."""

@@ -1,0 +1,241 @@
+"""From a kind of kernel env to machine code, kept on disk for the next start.
+
+The author's functions, and the plain functions they call, are compiled into the batch loop of their kind
+(``source``). The loop's file is named by a digest of everything that goes into it, so a change anywhere gives
+another file, and numba's own cache beside it can be trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.core.errors import NumbaError
+from numba.extending import intrinsic
+
+from shoal.engines.kernel import random
+from shoal.engines.kernel.source import loop_source
+from shoal.errors import SpecError
+from shoal.kernel import KernelEnv, leaves_tuple
+
+if TYPE_CHECKING:
+    from shoal.spec import EnvSpec, SpaceTree
+
+_log = logging.getLogger("shoal")
+
+Run = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any], int, int, int], None]
+
+_SIGNATURE = types.void(types.uint64[::1], types.int32[::1], types.int64, types.int64, types.int64)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The compiled loop of one kind: ``run(table, ids, start, stop, slot)`` for rows ``ids[start:stop]``."""
+
+    step_rows: Run
+    reset_rows: Run
+
+
+def compile_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
+    """Compile a kind, or load what an earlier process has compiled.
+
+    Raises:
+        SpecError: If numba cannot compile it; the text points at the author's line.
+    """
+    source = loop_source(spec)
+    functions = {"reset": kind.reset, "step": kind.step}
+    path = _source_file(f"{type(kind).__name__}_{_digest(kind, source, functions.values())}.py", source)
+    jitted = _Jitted()
+    # What numba has put on disk refers to its module by name, so the module has to be known by one.
+    module = sys.modules[f"shoal_kernel_{path.stem}"] = ModuleType(f"shoal_kernel_{path.stem}")
+    parts = {
+        "RECORD": kind.record_dtype(),
+        "rng_at": random.rng_at,
+        "pointer": pointer,
+        "Obs": leaves_tuple(kind.observation_space, "Obs"),
+        "Action": leaves_tuple(kind.action_space, "Action"),
+        **{name: jitted.of(function) for name, function in functions.items()},
+    }
+    vars(module).update(parts)
+    exec(compile(source, str(path), "exec"), vars(module))  # noqa: S102 - our own text, from names that were checked
+    try:
+        return Kernel(_compiled(module.step_rows), _compiled(module.reset_rows))
+    except NumbaError as error:
+        raise _explained(kind, spec, jitted, error) from None
+
+
+def _compiled(function: Any) -> Run:
+    jit = numba.njit(nogil=True, error_model="numpy")
+    dispatcher = jit(function)
+    try:
+        dispatcher.enable_caching()
+        dispatcher.compile(_SIGNATURE)
+    except NumbaError:
+        raise
+    except Exception:
+        # A cache that is full, damaged or forbidden costs time, not the pool.
+        _log.warning("compiling %s without the cache in %s", function.__module__, cache_folder(), exc_info=True)
+        dispatcher = jit(function)
+        dispatcher.compile(_SIGNATURE)
+    # The dispatcher itself would look at the types of the arguments again on every call.
+    entry: Run = dispatcher.overloads[_SIGNATURE.args].entry_point
+    return entry
+
+
+@intrinsic
+def pointer(_: Any, address: Any) -> Any:
+    """An address as a pointer to anything."""
+
+    def cast(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.uint64), cast
+
+
+class _Jitted:
+    """Jitted versions of plain functions and of all the plain functions they refer to."""
+
+    def __init__(self) -> None:
+        self._done: dict[FunctionType, Any] = {}
+
+    def of(self, function: Any) -> Any:
+        if function not in self._done:
+            # The same code with other globals: the names of plain functions mean their jitted versions there.
+            names = dict(function.__globals__)
+            twin = FunctionType(
+                function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+            )
+            self._done[function] = numba.njit(error_model="numpy")(twin)
+            names.update(
+                {name: self.of(value) for name, value in _globals_of(function) if isinstance(value, FunctionType)}
+            )
+        return self._done[function]
+
+
+def _globals_of(function: Any) -> Iterator[tuple[str, Any]]:
+    names = function.__globals__
+    for code in _codes(function.__code__):
+        yield from ((name, names[name]) for name in code.co_names if name in names)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+# ------------------------------------------------------------------ the file and its name
+
+
+def _digest(kind: KernelEnv, source: str, functions: Any) -> str:
+    state = hashlib.sha256()
+    parts = [numba.__version__, np.__version__, platform.python_version(), source, repr(kind.record_dtype())]
+    for part in parts:
+        state.update(part.encode())
+    for file in (__file__, random.__file__):
+        state.update(Path(file).read_bytes())
+    seen: set[Any] = set()
+    for function in functions:
+        _add_function(state, function, seen)
+    return state.hexdigest()[:20]
+
+
+def _add_function(state: Any, function: Any, seen: set[Any]) -> None:
+    if function in seen:
+        return
+    seen.add(function)
+    for code in _codes(function.__code__):
+        constants = [c for c in code.co_consts if not isinstance(c, CodeType)]
+        state.update(code.co_code + repr((constants, code.co_names, code.co_varnames)).encode())
+    cells = [("", cell.cell_contents) for cell in function.__closure__ or ()]
+    for name, value in [*_globals_of(function), *cells, ("", function.__defaults__)]:
+        state.update(name.encode())
+        if isinstance(value, FunctionType):
+            _add_function(state, value, seen)
+        elif isinstance(getattr(value, "py_func", None), FunctionType):
+            _add_function(state, value.py_func, seen)
+        elif isinstance(value, np.ndarray):
+            state.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+        else:
+            state.update((value.__name__ if isinstance(value, (ModuleType, type)) else repr(value)).encode())
+
+
+def _source_file(name: str, source: str) -> Path:
+    """The file of this name, written if it is not there yet. It is never written twice: numba looks at its date."""
+    path = cache_folder() / name
+    if not path.exists():
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+            file.write(source)
+        try:
+            os.link(file.name, path)
+        except FileExistsError:
+            pass  # another process was first, with the same text
+        finally:
+            os.unlink(file.name)
+    return path
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: ``$SHOAL_CACHE_DIR``, else ``shoal/kernels`` in the user's cache folder."""
+    root = os.environ.get("SHOAL_CACHE_DIR")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(root) if root else base / "shoal" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass  # a home that cannot be written to: the code is kept for this user until the next boot
+    folder = Path(tempfile.gettempdir()) / f"shoal-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise SpecError(f"{folder} belongs to someone else; set SHOAL_CACHE_DIR to a folder of your own")
+    return folder
+
+
+# ------------------------------------------------------------------ errors that point at the author's line
+
+
+def _explained(kind: KernelEnv, spec: EnvSpec, jitted: _Jitted, error: NumbaError) -> SpecError:
+    """The error of the author's function by itself, without the loop around it."""
+    record, rng = numba.from_dtype(kind.record_dtype()), random.RngType()
+    obs = _argument(spec.observation, leaves_tuple(kind.observation_space, "Obs"), written=True)
+    action = _argument(spec.action, leaves_tuple(kind.action_space, "Action"), written=False)
+    for name, arguments in (("reset", (record, rng, obs)), ("step", (record, action, rng, obs))):
+        function = getattr(kind, name)
+        try:
+            result = jitted.of(function).compile(arguments).signature.return_type
+        except NumbaError as own:
+            return SpecError(f"{type(kind).__name__}.{name} cannot be compiled:\n{own}")
+        if name == "step" and not (isinstance(result, types.BaseTuple) and len(result) == 2):
+            code = function.__code__
+            return SpecError(
+                f"{type(kind).__name__}.step must return (reward, terminated), it returns {result} "
+                f"({code.co_filename}, line {code.co_firstlineno})"
+            )
+    return SpecError(f"{type(kind).__name__} cannot be compiled:\n{error}")
+
+
+def _argument(tree: SpaceTree, group: Any, *, written: bool) -> Any:
+    """The numba type of an observation or action."""
+    leaves = []
+    for leaf in tree.leaves:
+        scalar, ndim = numba.from_dtype(leaf.dtype), len(leaf.shape) or int(written)
+        leaves.append(types.Array(scalar, ndim, "C") if ndim else scalar)
+    if group is None:
+        return leaves[0]
+    return types.BaseTuple.from_types(leaves, None if group is tuple else group)

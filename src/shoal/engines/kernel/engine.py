@@ -1,0 +1,314 @@
+"""The kernel engine: all envs of a kind in one compiled loop, in the caller's thread or a few beside it.
+
+    records   one structured record per env: its state, info fields and constants
+    words     one generator per env
+    over      whether the episode has ended and the next step is a reset (``next_step``)
+    steps     steps taken in the episode
+
+Together with the rows these are everything an env is, so a snapshot is a copy of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.adapters import describe
+from shoal.adapters.kernel_env import PlainKernelEnv, checked_options
+from shoal.arrays import Rows
+from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.kernel.actions import ActionIntake
+from shoal.engines.kernel.compiling import compile_kernel
+from shoal.engines.kernel.random import WORDS, seed_words, set_words, words_of
+from shoal.engines.kernel.source import HEADER, MODES, NO_LIMIT, columns
+from shoal.engines.kernel.threads import SharedRun
+from shoal.engines.lane import answer, common_spec, construction_error
+from shoal.faults import Fault, fault_from
+from shoal.machine import usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.engines.kernel.compiling import Run
+    from shoal.kernel import KernelEnv
+    from shoal.spec import EnvSpec
+
+_NEVER_SPLIT = 256  # rows; a batch this small is done before another thread has noticed it
+_MAX_SEED = 2**64
+
+
+class KernelEngine:
+    """Runs compiled envs. A command is carried out when it is submitted, so its result is there at once."""
+
+    name = "kernel"
+    finals_are_columns = True
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.extras: dict[int, Extra] = {}
+        self.faults: dict[int, Fault] = {}
+        self.collected: list[int] = []
+        self.num_workers = min(config.num_workers or usable_cores(), config.num_envs)
+        self.take: ActionIntake | None = None
+        self._finished: list[int] = []
+        self._count = config.num_envs
+        self._is_small = config.num_envs <= _NEVER_SPLIT
+        self._all_N = np.arange(config.num_envs, dtype=np.int32)
+        self._views: dict[int, PlainKernelEnv] = {}
+        self._threads = SharedRun(self.num_workers)
+
+    # ------------------------------------------------------------------ start
+
+    def start(self) -> None:
+        """Compile the kind, or load it from the cache, and lay out memory for all envs."""
+        kinds = self._kinds()
+        self.kind = kinds[0]
+        self.spec = self._common_spec(kinds)
+        self._kernel = compile_kernel(self.kind, self.spec)
+        layout = row_layout(self.config, self.spec)
+        self.rows = Rows(layout, layout.private())
+        count = self.config.num_envs
+        self._records = self.kind.records(count)
+        for i, kind in kinds.items():
+            if i:
+                self._records[i : i + 1] = kind.records(1)
+        self._words = np.zeros((count, WORDS), np.uint64)
+        seed_words(np.random.SeedSequence().generate_state(count, np.uint64), self._words)
+        self._over = np.zeros(count, np.bool_)
+        self._steps = np.zeros(count, np.int64)
+        self._progress = np.zeros(self.num_workers, np.int64)
+        self._ended = np.zeros(self.num_workers, np.int64)
+        self._last_seed: dict[int, int] = {}
+        self._tables = [self._table(block) for block in range(layout.blocks)]
+        action = self.spec.action
+        if action.is_single and self.rows.action[0] is not None:
+            self.take = ActionIntake(action.leaves[0], self.rows.action[0], bounded=self.config.bounded_actions)
+
+    def _kinds(self) -> dict[int, KernelEnv]:
+        """The kind of each env; envs that share a factory share the entry of the first of them."""
+        kinds: dict[int, KernelEnv] = {}
+        first_of: dict[int, int] = {}
+        faults = []
+        for i, factory in enumerate(self.config.factories):
+            if id(factory) in first_of:
+                continue
+            first_of[id(factory)] = i
+            try:
+                kind = factory()
+                kind.check()
+                kinds[i] = kind
+            except Exception as error:
+                faults.append(fault_from(error, env_id=i, phase="construct"))
+        if faults:
+            raise construction_error(faults)
+        self._kind_of = [kinds[first_of[id(factory)]] for factory in self.config.factories]
+        return {i: kind for i, kind in enumerate(self._kind_of) if kind is not self._kind_of[0] or i == 0}
+
+    def _common_spec(self, kinds: dict[int, KernelEnv]) -> EnvSpec:
+        reference = kinds[0]
+        for i, kind in kinds.items():
+            if type(kind) is not type(reference) or kind.record_dtype() != reference.record_dtype():
+                error = TypeError(f"a kernel pool runs one kind of env, got {kind!r} beside {reference!r}")
+                raise construction_error([fault_from(error, env_id=i, phase="construct")])
+        specs = {i: describe(PlainKernelEnv(kind), self.config.name) for i, kind in kinds.items()}
+        spec = common_spec(specs, lambda env_id: None)
+        return replace(spec, info=reference.info_fields(), registered=self.config.registered)
+
+    def _table(self, block: int) -> np.ndarray[Any, Any]:
+        rows = self.rows
+        arrays: dict[str, Any] = {
+            "records": self._records,
+            "words": self._words,
+            "over": self._over,
+            "steps": self._steps,
+            "progress": self._progress,
+            "ends": self._ended,
+            **{name: getattr(rows, name)[block] for name in ("reward", "elapsed", "terminated", "truncated", "first")},
+            **{f"obs{j}": column[block] for j, column in enumerate(rows.obs) if column is not None},
+            **{f"final{j}": column for j, column in enumerate(rows.final)},
+            **{f"action{j}": column for j, column in enumerate(rows.action)},
+            **{f"info_{name}": column[block] for name, column in rows.info.items()},
+            **{f"final_info_{name}": column for name, column in rows.final_info.items()},
+        }
+        # Columns for final rows exist under same_step only, and the loop touches them under no other rule.
+        addresses = [arrays[c.name].ctypes.data if c.name in arrays else 0 for c in columns(self.spec)]
+        limit = self.config.max_episode_steps
+        head = [self.config.num_envs, MODES[self.config.autoreset], NO_LIMIT if limit is None else limit]
+        assert len(head) == HEADER  # noqa: S101
+        return np.array([*head, *addresses], np.uint64)
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that have ended."""
+        return int(self._ended.sum())
+
+    # ------------------------------------------------------------------ commands
+
+    def step_now(self, block: int) -> None:
+        """Step every env."""
+        if self._is_small:
+            # The way of ``_run``, without its calls: this is the hottest line of the engine.
+            try:
+                self._kernel.step_rows(self._tables[block], self._all_N, 0, self._count, 0)
+            except Exception as error:
+                rest = self._note_fault(error, self._all_N, Command.STEP, 0)
+                self._run_slice(
+                    self._kernel.step_rows, self._tables[block], self._all_N, Command.STEP, rest, self._count, 0
+                )
+        else:
+            self._run(self._kernel.step_rows, self._all_N, Command.STEP, block)
+
+    def submit(
+        self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
+    ) -> None:
+        """Carry out the commands."""
+        if command is Command.CALL:
+            for i in ids:
+                self._call(i, (requests or {})[i])
+        elif command is Command.RESET:
+            self._reset(ids, requests or {}, block)
+        else:
+            self._run(self._kernel.step_rows, self._as_ids(ids), command, block)
+        self._finished.extend(ids)
+
+    def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
+        """What has been submitted: it is finished by now."""
+        self.collected, self._finished = self._finished, []
+        return self.collected
+
+    def _as_ids(self, ids: Sequence[int]) -> np.ndarray[Any, Any]:
+        return self._all_N if len(ids) == len(self._all_N) and ids[0] == 0 else np.array(ids, np.int32)
+
+    def _run(self, loop: Run, ids: np.ndarray[Any, Any], command: Command, block: int) -> None:
+        table, size = self._tables[block], len(ids)
+        if size <= _NEVER_SPLIT:
+            self._run_slice(loop, table, ids, command, 0, size, 0)
+        else:
+            self._threads.run(
+                lambda start, stop, slot: self._run_slice(loop, table, ids, command, start, stop, slot), size
+            )
+
+    def _run_slice(
+        self,
+        loop: Run,
+        table: np.ndarray[Any, Any],
+        ids: np.ndarray[Any, Any],
+        command: Command,
+        start: int,
+        stop: int,
+        slot: int,
+    ) -> None:
+        """Run the loop; an env that raises gets a fault, and the loop goes on behind it."""
+        while start < stop:
+            try:
+                loop(table, ids, start, stop, slot)
+                return
+            except Exception as error:
+                start = self._note_fault(error, ids, command, slot)
+
+    def _note_fault(self, error: Exception, ids: np.ndarray[Any, Any], command: Command, slot: int) -> int:
+        """Keep the fault of the env that the loop stopped at; returns where to go on."""
+        place = int(self._progress[slot])
+        env_id = int(ids[place])
+        self.faults[env_id] = fault_from(
+            error,
+            env_id=env_id,
+            phase=PHASES[command],
+            episode_step=int(self._steps[env_id]),
+            seed=self._last_seed.get(env_id),
+        )
+        return place + 1
+
+    def _reset(self, ids: Sequence[int], requests: dict[int, Request], block: int) -> None:
+        seeds = {i: request.seed for i in ids if (request := requests.get(i)) and request.seed is not None}
+        self._seed(seeds)
+        changed = self._apply_options(requests)
+        good = [i for i in ids if i not in self.faults] if self.faults else ids
+        if good:
+            self._run(self._kernel.reset_rows, self._as_ids(good), Command.RESET, block)
+        for i, name in changed:
+            self._records[name][i] = self.kind.reset_options[name]
+
+    def _seed(self, seeds: dict[int, int]) -> None:
+        self._last_seed.update(seeds)
+        small = {i: seed for i, seed in seeds.items() if seed < _MAX_SEED}
+        if small:
+            words = np.empty((len(small), WORDS), np.uint64)
+            seed_words(np.fromiter(small.values(), np.uint64, len(small)), words)
+            self._words[list(small)] = words
+        for i in seeds.keys() - small.keys():
+            self._words[i] = words_of(np.random.default_rng(seeds[i]))
+
+    def _apply_options(self, requests: dict[int, Request]) -> list[tuple[int, str]]:
+        changed = []
+        for i, request in requests.items():
+            try:
+                for name, value in checked_options(self.kind, request.options).items():
+                    self._records[name][i] = value
+                    changed.append((i, name))
+            except (TypeError, ValueError) as error:
+                self.faults[i] = fault_from(error, env_id=i, phase="reset")
+        return changed
+
+    # ------------------------------------------------------------------ one env
+
+    def _call(self, env_id: int, request: Request) -> None:
+        try:
+            if request.call is None:
+                raise ValueError("a call needs something to call")
+            self.extras[env_id] = Extra(value=answer(self._view(env_id), request.call), is_answer=True)
+        except Exception as error:
+            self.faults[env_id] = fault_from(error, env_id=env_id, phase="call")
+
+    def _view(self, env_id: int) -> PlainKernelEnv:
+        """The env as an object. Its generator is a copy: drawing from it does not disturb the env."""
+        if env_id not in self._views:
+            self._views[env_id] = PlainKernelEnv(self._kind_of[env_id], self._records[env_id : env_id + 1])
+        view = self._views[env_id]
+        generator = np.random.default_rng()
+        set_words(generator, self._words[env_id])
+        view.np_random = generator
+        return view
+
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self, ids: list[int], block: int) -> dict[str, np.ndarray[Any, Any]]:
+        """Everything these envs are, as arrays of their own."""
+        return {name: array[ids] for name, array in self._state(block).items()}
+
+    def restore(self, ids: list[int], block: int, state: dict[str, np.ndarray[Any, Any]]) -> None:
+        """Make these envs what others, or they themselves, were."""
+        for name, array in self._state(block).items():
+            array[ids] = state[name]
+
+    def _state(self, block: int) -> dict[str, np.ndarray[Any, Any]]:
+        rows = self.rows
+        return {
+            "records": self._records,
+            "words": self._words,
+            "over": self._over,
+            "steps": self._steps,
+            **{name: getattr(rows, name)[block] for name in ("reward", "elapsed", "terminated", "truncated", "first")},
+            **{f"obs{j}": column[block] for j, column in enumerate(rows.obs) if column is not None},
+            **{f"info.{name}": column[block] for name, column in rows.info.items()},
+        }
+
+    # ------------------------------------------------------------------ the end
+
+    def describe(self) -> str:
+        """``kernel``."""
+        return self.name
+
+    def close(self) -> None:
+        """End the threads and whatever draws."""
+        self._threads.close()
+        for view in self._views.values():
+            view.close()
+        self._views.clear()
+
+    def release(self) -> None:
+        """Let go of the rows."""
+        self.__dict__.pop("rows", None)
+        self._tables = []

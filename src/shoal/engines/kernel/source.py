@@ -1,0 +1,196 @@
+"""The batch loop of one kind of kernel env, as source.
+
+The loop is written out for each kind, because its leaves, fields and shapes are known: what numba compiles has no
+lists to walk and no branches on types. It reads where everything lies from a table of addresses, so that a call
+from Python hands over two arrays and three numbers whatever the env:
+
+    table[0]    number of envs          table[1]  autoreset mode        table[2]  time limit
+    table[3:]   addresses of columns, in the order of ``columns``
+
+Source, and not a closure over the author's functions, because numba keeps compiled code on disk only for functions
+that stand in a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from shoal.slot import Autoreset
+
+if TYPE_CHECKING:
+    from shoal.spec import EnvSpec, SpaceTree
+
+HEADER = 3
+MODES = {Autoreset.NEXT_STEP: 0, Autoreset.SAME_STEP: 1, Autoreset.DISABLED: 2}
+NO_LIMIT = 2**62
+
+
+@dataclass(frozen=True)
+class Column:
+    """One array of the loop: its name there, the dtype as source, and the shape of one row."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def columns(spec: EnvSpec) -> list[Column]:
+    """Every array the loop uses, in the order of the table."""
+    fixed = [
+        Column("records", "RECORD", ()),
+        Column("words", "np.uint64", (6,)),
+        Column("over", "np.bool_", ()),
+        Column("steps", "np.int64", ()),
+        Column("progress", "np.int64", ()),
+        Column("ends", "np.int64", ()),
+        Column("reward", "np.float64", ()),
+        Column("elapsed", "np.int32", ()),
+        Column("terminated", "np.bool_", ()),
+        Column("truncated", "np.bool_", ()),
+        Column("first", "np.bool_", ()),
+    ]
+    leaves = [
+        # A scalar observation is written to, so it is an array of one; a scalar action is only read.
+        *(Column(f"obs{j}", _source(leaf.dtype), leaf.shape or (1,)) for j, leaf in enumerate(spec.observation.leaves)),
+        *(
+            Column(f"final{j}", _source(leaf.dtype), leaf.shape or (1,))
+            for j, leaf in enumerate(spec.observation.leaves)
+        ),
+        *(Column(f"action{j}", _source(leaf.dtype), leaf.shape) for j, leaf in enumerate(spec.action.leaves)),
+    ]
+    fields = [
+        Column(f"{prefix}_{field.name}", _source(field.dtype), field.shape)
+        for prefix in ("info", "final_info")
+        for field in spec.info
+    ]
+    return fixed + leaves + fields
+
+
+def loop_source(spec: EnvSpec) -> str:
+    """A module with ``step_rows`` and ``reset_rows``.
+
+    It expects ``reset``, ``step``, ``RECORD``, ``rng_at`` and ``pointer`` among its globals, and ``Obs`` and
+    ``Action`` for Dict spaces.
+    """
+    bind = "\n".join(
+        f"    {column.name} = carray(pointer(table[{HEADER + k}]), {_shape(column)}, {column.dtype})"
+        for k, column in enumerate(columns(spec))
+    )
+    report = [_assign(f"info_{f.name}[i]", f"env.{f.name}", f.shape) for f in spec.info]
+    parts = {
+        "bind": bind,
+        "obs": _value(spec.observation, "Obs", "obs"),
+        "action": _value(spec.action, "Action", "action"),
+        "report": _lines(report, 8),
+        "report_reset": _lines(report, 12),
+        "keep_final": _lines(
+            [
+                *(f"final{j}[i][...] = obs{j}[i]" for j in range(len(spec.observation.leaves))),
+                *(_assign(f"final_info_{f.name}[i]", f"env.{f.name}", f.shape) for f in spec.info),
+            ],
+            16,
+        ),
+    }
+    return _TEMPLATE.format(**parts)
+
+
+def _source(dtype: np.dtype[Any]) -> str:
+    return "np.bool_" if dtype == np.bool_ else f"np.{dtype.name}"
+
+
+def _shape(column: Column) -> str:
+    return f"(n, {', '.join(map(str, column.shape))})" if column.shape else "(n,)"
+
+
+def _value(tree: SpaceTree, maker: str, prefix: str) -> str:
+    """An observation or action in the form that the author's functions take."""
+    items = [f"{prefix}{j}[i]" for j in range(len(tree.leaves))]
+    if tree.is_single:
+        return items[0]
+    return f"{maker if isinstance(tree.space, spaces.Dict) else ''}({', '.join(items)},)"
+
+
+def _assign(target: str, value: str, shape: tuple[int, ...]) -> str:
+    return f"{target}[...] = {value}" if shape else f"{target} = {value}"
+
+
+def _lines(statements: list[str], indent: int) -> str:
+    return "\n".join(" " * indent + statement for statement in statements)
+
+
+_TEMPLATE = '''\
+"""Written by shoal for one kind of env; safe to delete."""
+
+from math import isfinite
+
+import numpy as np
+from numba import carray
+
+
+def step_rows(table, ids, start, stop, slot):
+    n = np.int64(table[0])
+    mode = np.int64(table[1])
+    limit = np.int64(table[2])
+{bind}
+    for k in range(start, stop):
+        progress[slot] = k
+        i = ids[k]
+        env = records[i]
+        rng = rng_at(words[i])
+        obs = {obs}
+        if over[i]:
+            reset(env, rng, obs)
+            over[i] = False
+            steps[i] = 0
+            reward[i] = 0.0
+            elapsed[i] = 0
+            terminated[i] = False
+            truncated[i] = False
+            first[i] = True
+{report_reset}
+            continue
+        gain, ended = step(env, {action}, rng, obs)
+        if not isfinite(gain):
+            raise ValueError("reward: expected a finite number")
+        count = steps[i] + 1
+        cut = count >= limit
+        reward[i] = gain
+        elapsed[i] = count
+        terminated[i] = ended
+        truncated[i] = cut
+        first[i] = False
+        if ended or cut:
+            ends[slot] += 1
+            if mode == 0:
+                over[i] = True
+            elif mode == 1:
+{keep_final}
+                reset(env, rng, obs)
+                first[i] = True
+                count = 0
+        steps[i] = count
+{report}
+
+
+def reset_rows(table, ids, start, stop, slot):
+    n = np.int64(table[0])
+{bind}
+    for k in range(start, stop):
+        progress[slot] = k
+        i = ids[k]
+        env = records[i]
+        obs = {obs}
+        reset(env, rng_at(words[i]), obs)
+        over[i] = False
+        steps[i] = 0
+        reward[i] = 0.0
+        elapsed[i] = 0
+        terminated[i] = False
+        truncated[i] = False
+        first[i] = True
+{report}
+'''

@@ -1,0 +1,116 @@
+"""Sharing a large batch between threads, when that has proved to be faster.
+
+Compiled loops run without the GIL, so slices of a batch can run side by side. Handing a slice over takes longer
+than a small batch takes to run, and whether it pays depends on the env, the machine and what else runs on it; so
+it is tried and timed, with the caller's own batches, and tried again now and then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from time import perf_counter
+
+from shoal.engines.base import shares
+
+Slice = Callable[[int, int, int], None]
+
+_WORTH_TRYING_S = 100e-6  # several times a hand-over between Python threads
+_TRIAL = 6  # runs of each form before the faster one is kept ...
+_KEPT_RUNS = 2000  # ... for this many runs
+
+
+class SharedRun:
+    """Runs ``part(start, stop, slot)`` over a batch: in the caller's thread, or in slices on several threads.
+
+    Attributes:
+        num_threads: How many threads there may be, the caller's included.
+    """
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        self._jobs: SimpleQueue[tuple[Slice, int, int, int] | None] = SimpleQueue()
+        self._done: SimpleQueue[None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._owed = 0
+        self._size = 0
+        self._trials: list[tuple[bool, float]] = []
+        self._splits = False
+        self._runs_left = 0
+
+    def run(self, part: Slice, size: int) -> None:
+        """Run the whole batch."""
+        if self.num_threads == 1:
+            part(0, size, 0)
+            return
+        if self._runs_left <= 0 or size != self._size:
+            self._try(part, size)
+            return
+        self._runs_left -= 1
+        if self._splits:
+            self._run_split(part, size)
+        else:
+            part(0, size, 0)
+
+    def _try(self, part: Slice, size: int) -> None:
+        if size != self._size:
+            self._size, self._trials = size, []
+        split = len(self._trials) % 2 == 1
+        start = perf_counter()
+        if split:
+            self._run_split(part, size)
+        else:
+            part(0, size, 0)
+        self._trials.append((split, perf_counter() - start))
+        alone = min(seconds for was_split, seconds in self._trials if not was_split)
+        if alone < _WORTH_TRYING_S:
+            self._decide(False)
+        elif len(self._trials) == 2 * _TRIAL:
+            self._decide(min(seconds for was_split, seconds in self._trials if was_split) < alone)
+
+    def _decide(self, splits: bool) -> None:
+        self._splits, self._runs_left, self._trials = splits, _KEPT_RUNS, []
+
+    def _run_split(self, part: Slice, size: int) -> None:
+        self._settle()
+        if not self._threads:
+            self._start()
+        mine, *others = (share for share in shares(size, self.num_threads) if share)
+        for slot, share in enumerate(others, 1):
+            self._owed += 1
+            self._jobs.put((part, share.start, share.stop, slot))
+        part(mine.start, mine.stop, 0)
+        self._settle()
+
+    def _settle(self) -> None:
+        # Also at the start: an interrupt may have left slices running.
+        while self._owed:
+            self._done.get()
+            self._owed -= 1
+
+    def _start(self) -> None:
+        self._threads = [
+            threading.Thread(target=_serve, args=(self._jobs, self._done), name="shoal-kernel", daemon=True)
+            for _ in range(self.num_threads - 1)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._settle()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+
+def _serve(jobs: SimpleQueue[tuple[Slice, int, int, int] | None], done: SimpleQueue[None]) -> None:
+    while (job := jobs.get()) is not None:
+        part, start, stop, slot = job
+        try:
+            part(start, stop, slot)
+        finally:
+            done.put(None)

@@ -1,0 +1,91 @@
+"""Which envs may be stepped: those that have been reset, whose episode goes on, and that have not failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.errors import ActionError, NotReset, StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shoal.batch import Batch
+    from shoal.faults import Fault
+
+
+class Readiness:
+    """Keeps the envs that cannot be stepped now.
+
+    Attributes:
+        all_ready: Whether there are none, which is what most pools are all day.
+        fresh_N: Envs that were never reset.
+        faulted: Envs that failed, and why.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.all_ready = False
+        self.fresh_N = np.ones(num_envs, np.bool_)
+        # Without autoreset, an env must be reset after each episode.
+        self._over_N = np.zeros(num_envs, np.bool_)
+        self.faulted: dict[int, Fault] = {}
+
+    def refuse_unready(self, ids: Sequence[int]) -> None:
+        """Raise if one of these envs cannot be stepped, saying which and what to do."""
+        if self.all_ready:
+            return
+        if fresh := [i for i in ids if self.fresh_N[i]]:
+            raise NotReset(f"envs {fresh} were never reset: call reset() first")
+        if over := [i for i in ids if self._over_N[i]]:
+            raise NotReset(f"envs {over} have finished their episodes and autoreset is disabled: reset them first")
+        if failed := [i for i in ids if i in self.faulted]:
+            raise StateError(f"envs {failed} failed earlier ({self.faulted[failed[0]].summary}): reset them first")
+
+    def note_reset(self, ids: Sequence[int]) -> None:
+        """These envs begin an episode."""
+        self.fresh_N[ids] = False
+        self._over_N[ids] = False
+        self._look()
+
+    def note_ends(self, ids: Sequence[int] | slice, batch: Batch) -> None:
+        """Without autoreset, the envs whose episode has ended wait for their reset."""
+        self._over_N[ids] = over = batch.terminated | batch.truncated
+        self.all_ready = self.all_ready and not over.any()
+
+    def note_faults(self, ids: Sequence[int], faults: Iterable[Fault]) -> None:
+        """These envs have failed."""
+        self.faulted.update(zip(ids, faults, strict=True))
+        self.all_ready = False
+
+    def forgive(self, ids: Iterable[int]) -> None:
+        """Whatever was wrong with these envs is over."""
+        for i in ids:
+            self.faulted.pop(i, None)
+        self._look()
+
+    def _look(self) -> None:
+        self.all_ready = not (self.faulted or self.fresh_N.any() or self._over_N.any())
+
+
+def check_ids(env_id: Any, num_envs: int) -> list[int]:
+    """Env ids as a list of ints, each in range and given once.
+
+    Raises:
+        ActionError: If they are not.
+    """
+    try:
+        array = np.asarray(env_id)
+    except ValueError:
+        raise ActionError(f"env_id: expected a list of ints, got {env_id!r}") from None
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ActionError(f"env_id: expected a list of ints, got {env_id!r}")
+    ids: list[int] = array.tolist()
+    if not ids:
+        raise ActionError("env_id: expected at least one id")
+    if min(ids) < 0 or max(ids) >= num_envs:
+        bad = [i for i in ids if not 0 <= i < num_envs]
+        raise ActionError(f"env_id: {bad} out of range, the pool has envs 0 to {num_envs - 1}")
+    if len(set(ids)) != len(ids):
+        raise ActionError(f"env_id: {sorted(i for i in set(ids) if ids.count(i) > 1)} given more than once")
+    return ids

@@ -1,0 +1,236 @@
+"""Task ids: from a name to what builds the env.
+
+A name is looked up in three places, in this order:
+
+    compiled      envs that ship with shoal and run on the kernel engine (``shoal.envs``)
+    registered    what the program has registered with ``register``
+    Gymnasium     its registry, also in the form ``"module:id"``, which imports the module first
+
+``find`` gives a ``Task``: plain data that knows how to load the env's class and which options it takes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec as RegisteredSpec
+
+from shoal.envs import TASKS
+from shoal.errors import ArgumentError, BackendUnavailable
+from shoal.kernel import KernelEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# Names under which other libraries know the compiled envs.
+_ALIASES = {
+    "phys2d/CartPole-v0": "CartPole-v0",
+    "phys2d/CartPole-v1": "CartPole-v1",
+    "tabular/Blackjack-v0": "Blackjack-v1",
+    "tabular/CliffWalking-v0": "CliffWalking-v0",
+}
+_registered: dict[str, Task] = {}
+
+# Where a constructor's keywords stop being options of the env.
+_ROOTS = (object, gym.Env, gym.Wrapper, KernelEnv)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task id and how to build its env.
+
+    Attributes:
+        id: The name it was registered under.
+        source: A ``"module:attribute"`` string, a Gymnasium registration, or a callable that makes an env.
+        kwargs: Keyword arguments that belong to the task.
+        max_episode_steps: The time limit; None for the env's own, or none at all.
+        reward_threshold: The mean return at which the task counts as solved.
+    """
+
+    id: str
+    source: Any
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    max_episode_steps: int | None = None
+    reward_threshold: float | None = None
+
+    @cached_property
+    def env(self) -> Any:
+        """What ``make_pool`` takes: a Gymnasium registration, a class or another callable. Imports its module."""
+        return _attribute(self.source, self.id) if isinstance(self.source, str) else self.source
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the env can run on the kernel engine."""
+        return isinstance(self.env, type) and issubclass(self.env, KernelEnv)
+
+    @property
+    def time_limit(self) -> int | None:
+        """The task's limit, or else what a compiled env declares."""
+        own = self.env.max_episode_steps if self.is_compiled else None
+        return self.max_episode_steps if self.max_episode_steps is not None else own
+
+    @property
+    def threshold(self) -> float | None:
+        """The task's threshold, or else what a compiled env declares."""
+        own = self.env.reward_threshold if self.is_compiled else None
+        return self.reward_threshold if self.reward_threshold is not None else own
+
+    def options(self) -> tuple[dict[str, Any], bool]:
+        """The keywords that the env takes, with their defaults, and whether it takes any other one as well."""
+        maker: Any = self.env
+        defaults: dict[str, Any] = {}
+        if isinstance(maker, RegisteredSpec):
+            defaults.update(maker.kwargs)
+            maker = _attribute(maker.entry_point, self.id) if isinstance(maker.entry_point, str) else maker.entry_point
+        found, is_open = _keywords(maker)
+        if self.is_compiled:
+            # What reaches the constructor of KernelEnv sets constants, and nothing else.
+            found = {**found, **self.env.constants} if is_open else found
+            is_open = False
+        return {**found, **defaults, **self.kwargs}, is_open
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "env"}
+
+
+def register(
+    task_id: str,
+    env: Any,
+    *,
+    aliases: tuple[str, ...] = (),
+    max_episode_steps: int | None = None,
+    reward_threshold: float | None = None,
+    **defaults: Any,
+) -> None:
+    """Give an env a task id, so that ``make`` and its family know it.
+
+    An id of Gymnasium's may be taken over; one of shoal's own or one that is registered already may not.
+
+    Args:
+        task_id: The name, by custom ``"Name-v0"``.
+        env: An env class (Gymnasium's, dm_env's or a ``KernelEnv``), a function that makes an env, a
+            ``"module:attribute"`` string that names one and is imported when it is needed, or another task's id.
+        aliases: Further names for it.
+        max_episode_steps: The time limit.
+        reward_threshold: The mean return at which the task counts as solved.
+        **defaults: Keyword arguments for the env, which ``make`` may override.
+
+    Example:
+        >>> register("ShortCart-v0", "CartPole-v1", max_episode_steps=7)
+        >>> find("ShortCart-v0").max_episode_steps
+        7
+    """
+    names = (task_id, *aliases)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ArgumentError(f"task_id: expected a name, got {name!r}")
+        if name in _registered or _compiled(name) is not None:
+            raise ArgumentError(f"task_id: {name!r} is registered already")
+    if isinstance(env, str) and ":" not in env:
+        base = find(env)
+        task = replace(base, id=task_id, kwargs={**base.kwargs, **defaults})
+    elif isinstance(env, (str, RegisteredSpec)) or callable(env):
+        task = Task(task_id, env, defaults)
+    else:
+        raise ArgumentError(f"env: expected a class, a function, 'module:attribute' or a task id, got {env!r}")
+    if max_episode_steps is not None:
+        task = replace(task, max_episode_steps=max_episode_steps)
+    if reward_threshold is not None:
+        task = replace(task, reward_threshold=float(reward_threshold))
+    _registered.update(dict.fromkeys(names, task))
+
+
+def list_all_envs() -> list[str]:
+    """Every task id that ``make`` knows: shoal's own first, then registered ones, then Gymnasium's."""
+    own = [*TASKS, *(alias for alias, target in _ALIASES.items() if target in TASKS)]
+    return list(dict.fromkeys([*own, *_registered, *gym.registry]))
+
+
+def find(task_id: Any) -> Task:
+    """The task of this name; for an env class, or another callable that makes an env, one made up for it.
+
+    Raises:
+        ArgumentError: If there is none; it names the ids that come closest.
+    """
+    if isinstance(task_id, RegisteredSpec):
+        return _registration(task_id)
+    if not isinstance(task_id, str):
+        if not callable(task_id):
+            raise ArgumentError(f"task_id: expected a name or a callable that makes an env, got {task_id!r}")
+        return Task(getattr(task_id, "__name__", type(task_id).__name__), task_id)
+    task = _compiled(task_id) or _registered.get(task_id)
+    return task if task is not None else _in_gymnasium(task_id)
+
+
+def _compiled(task_id: str) -> Task | None:
+    name = task_id if task_id in TASKS else _ALIASES.get(task_id, "")
+    found = TASKS.get(name)
+    if found is None:
+        return None
+    return Task(name, found.home, found.kwargs, found.max_episode_steps, found.reward_threshold)
+
+
+def _in_gymnasium(task_id: str) -> Task:
+    module, _, name = task_id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        spec = gym.spec(name)
+    except (gym.error.Error, ImportError, ValueError) as error:
+        close = difflib.get_close_matches(task_id, list_all_envs(), n=3)
+        hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
+        raise ArgumentError(f"no task is called {task_id!r}; {hint}shoal.list_all_envs() lists them all") from error
+    return _registration(spec)
+
+
+def _registration(spec: RegisteredSpec) -> Task:
+    return Task(spec.id, spec, {}, spec.max_episode_steps, spec.reward_threshold)
+
+
+def _attribute(home: str, task_id: str) -> Any:
+    """What a ``"module:attribute"`` string names.
+
+    Raises:
+        ArgumentError: If there is no such thing.
+        BackendUnavailable: If it needs a library that is not installed.
+    """
+    module, _, path = home.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError, gym.error.DependencyNotInstalled) as error:
+        # If the module is there, it is another one, which it needs, that is missing.
+        if isinstance(error, AttributeError) or module.startswith(getattr(error, "name", None) or "?"):
+            raise ArgumentError(f"{task_id}: {home!r} cannot be imported ({error})") from error
+        raise BackendUnavailable(f"{task_id} needs what is not installed: {error}") from error
+    return found
+
+
+def _keywords(maker: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
+    """Keywords of a function or a class, with defaults, and whether it takes others that cannot be known.
+
+    A constructor with ``**kwargs`` usually hands them to the next one in line, so that one is asked as well.
+    """
+    line: list[Any] = [maker]
+    if isinstance(maker, type):
+        line = [vars(cls)["__init__"] for cls in maker.__mro__ if cls not in _ROOTS and "__init__" in vars(cls)]
+        if not line:
+            return {}, issubclass(maker, KernelEnv)
+    found: dict[str, Any] = {}
+    for function in line:
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):
+            return found, True
+        named = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        found = {**{p.name: p.default for p in named if p.name != "self"}, **found}
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+            return found, False
+    return found, True
