@@ -4,6 +4,8 @@
     ├── SpecError             an env broke its declared contract (spaces, reward, flags, step tuple)
     ├── ArgumentError         an argument of a call makes no sense (seed, options, batch size, engine name)
     ├── ActionError           what was sent cannot be an action for those envs; nothing has moved
+    │   ├── WrongDtype        an array has another type than its spec, where no cast is made
+    │   └── MissingAction     a dict of actions lacks a key
     ├── StateError            the call does not fit the state of the pool
     │   ├── ClosedPool        the pool is closed
     │   ├── BusyPool          another thread is inside the pool
@@ -48,6 +50,16 @@ class ArgumentError(ShoalError, ValueError):
 
 class ActionError(ShoalError, ValueError):
     """What was sent cannot be an action for those envs. Raised before any env moves."""
+
+
+class WrongDtype(ActionError, RuntimeError):
+    """An array in a dict of actions has another type than its spec."""
+
+
+class MissingAction(ActionError, KeyError):
+    """A dict of actions lacks a key."""
+
+    __str__ = Exception.__str__  # a KeyError shows its text as a repr
 
 
 class StateError(ShoalError, RuntimeError):

@@ -245,9 +245,9 @@ class Pool:
         """Whether the pool has been closed."""
         return self._gate.is_closed
 
-    def latest(self) -> Batch:
-        """The last row of every env, whether or not it has just answered."""
-        return self._dispatch.reader.latest()
+    def latest(self, env_id: Ids = None) -> Batch:
+        """The last row of every env, or of those in ``env_id``, whether or not it has just answered."""
+        return self._dispatch.reader.latest(None if env_id is None else self._dispatch.check_ids(env_id))
 
     def __enter__(self) -> Pool:
         return self

@@ -1,0 +1,11 @@
+"""EnvPool's dialect: ``make`` and its family, for any env.
+
+    doors          make, make_gym, make_gymnasium, make_dm, make_spec
+    config         the keys they take, checked
+    spec           what a pool will be like (arrayspec: its arrays, dm_specs: as dm_env's)
+    opening        from a spec to a running pool
+    base           what the three faces share (actions, infos, rendering: its parts)
+    gymnasium, classic_gym, dm     the three faces
+
+Where EnvPool would crash, hang or hand out wrong rows, there is an exception here.
+"""

@@ -1,0 +1,138 @@
+"""Actions in all the forms that EnvPool takes, made into what the pool takes.
+
+    step(array)                      one action per env, of any type of number: cast, floats are cut off
+    step(array, env_id)              for some envs
+    step({"action": array, ...})     with "env_id" and "players.env_id" inside, by dots or nested; types are exact
+
+The pool behind checks shapes, counts, ranges and ids; here is only what EnvPool's forms add to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from shoal.errors import ActionError, MissingAction, SpecError, WrongDtype
+from shoal.faces.envpool.arrayspec import INT32, face_dtype
+
+if TYPE_CHECKING:
+    from shoal.dispatch import Ids
+    from shoal.spec import Leaf, SpaceTree
+
+_INT64 = np.dtype(np.int64)
+
+
+class ActionReader:
+    """Turns what a caller passes to ``step`` or ``send`` into actions and ids for the pool.
+
+    Args:
+        tree: The action space.
+        num_envs: How many envs the pool has.
+    """
+
+    def __init__(self, tree: SpaceTree, num_envs: int) -> None:
+        self._tree = tree
+        self._num_envs = num_envs
+        self._everyone = np.arange(num_envs)
+        self._exact = tree.leaves[0].dtype if tree.is_single else None
+
+    def __call__(self, action: Any, env_id: Ids) -> tuple[Any, Ids]:
+        """Actions and ids in the pool's form.
+
+        Raises:
+            ActionError: If that cannot be; no env has moved.
+        """
+        if action.__class__ is np.ndarray and action.dtype is self._exact and action.ndim:
+            return action, env_id
+        if isinstance(action, Mapping):
+            env_id = self._ids_of(action, env_id)
+            action = self._actions_of(action)
+        rows = self._num_envs if env_id is None else np.size(env_id)
+        if self._tree.is_single:
+            return _cast(self._tree.leaves[0], action, rows), env_id
+        try:
+            values = self._tree.flatten(action)
+        except SpecError as error:
+            raise ActionError(str(error)) from None
+        leaves = zip(self._tree.leaves, values, strict=True)
+        return self._tree.unflatten([_cast(leaf, value, rows) for leaf, value in leaves]), env_id
+
+    def _ids_of(self, action: Mapping[str, Any], env_id: Ids) -> Ids:
+        """The ids that a dict speaks of, unless the call named others."""
+        nested = action.get("players")
+        nested = nested.get("env_id") if isinstance(nested, Mapping) else None
+        players = action.get("players.env_id", nested)
+        within: Ids = action.get("env_id")
+        for name, ids in (("env_id", within), ("players.env_id", players)):
+            _check_dtype(name, ids, INT32)
+        found = within if env_id is None else env_id
+        if players is not None and not np.array_equal(players, self._everyone if found is None else found):
+            raise ActionError(f"players.env_id: there is one player per env, so it must equal env_id, got {players!r}")
+        return found
+
+    def _actions_of(self, action: Mapping[str, Any]) -> Any:
+        space = self._tree.space
+        own_keys = space.spaces if isinstance(space, spaces.Dict) else ()
+        if "action" in action and "action" not in own_keys:
+            return _gather(space, action["action"], "action")
+        if isinstance(space, (spaces.Dict, spaces.Tuple)):
+            return _gather(space, action, "")
+        raise MissingAction(f"the action dict has no 'action', only {list(action)}")
+
+
+def _gather(space: Space[Any], value: Any, name: str) -> Any:
+    """The nested action of a dict whose keys may be joined by dots, with the exact type at every leaf."""
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        _check_dtype(name, value, face_dtype(space))
+        return value
+    children = space.spaces if isinstance(space, spaces.Dict) else {str(i): s for i, s in enumerate(space.spaces)}
+    if not isinstance(value, Mapping):
+        if isinstance(space, spaces.Dict) or not isinstance(value, (tuple, list)) or len(value) != len(children):
+            raise ActionError(f"{name}: expected {len(children)} parts called {list(children)}, got {value!r}")
+        value = dict(zip(children, value, strict=True))
+    parts = {key: _gather(child, _item(value, key, name), _join(name, key)) for key, child in children.items()}
+    return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
+
+
+def _item(value: Mapping[str, Any], key: str, name: str) -> Any:
+    if key in value:
+        return value[key]
+    below = {other[len(key) + 1 :]: item for other, item in value.items() if other.startswith(f"{key}.")}
+    if not below:
+        raise MissingAction(f"the action dict has no {_join(name, key)!r}, only {list(value)}")
+    return below
+
+
+def _join(name: str, key: str) -> str:
+    return f"{name}.{key}" if name else key
+
+
+def _check_dtype(name: str, value: Any, dtype: np.dtype[Any]) -> None:
+    """What has a type must have the right one; lists and numbers have none, and objects may come in any array."""
+    if isinstance(value, np.ndarray) and dtype.kind != "O" and value.dtype != dtype:
+        raise WrongDtype(f'Expected dtype {dtype} with action "{name}", got {value.dtype}')
+
+
+def _cast(leaf: Leaf, values: Any, rows: int) -> Any:
+    """An array of numbers for a leaf: whole numbers are made of any others, as ``astype`` would."""
+    if not leaf.is_array:
+        return values
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        return values  # ragged; the pool says so
+    if not array.ndim and rows == 1 and not leaf.shape:
+        array = array.reshape(1)
+    if leaf.dtype.kind not in "iu":
+        return array
+    kind = array.dtype.kind
+    if kind == "f":
+        if not np.isfinite(array).all():
+            raise ActionError(f"{leaf.path}: expected whole numbers, got {values!r}")
+        with np.errstate(invalid="ignore"):
+            return array.astype(_INT64)
+    # Only what surely fits is cast here, the rest is for the pool to judge.
+    return array.astype(_INT64) if kind == "b" or (kind == "i" and leaf.dtype == _INT64) else array

@@ -1,0 +1,244 @@
+"""What the three faces share: a pool behind EnvPool's calls.
+
+A face adds how a batch looks (``_step_result``, ``_reset_result``); everything else is the same for all:
+
+    reset, step, send, recv      the actions and ids in EnvPool's forms, one batch back
+    config, spec, len, repr      what it was made with
+    render                       pictures of single envs
+
+Checks are made on every call, and by the pool. The first step of an env is its reset, as in EnvPool.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from numpy import ndarray
+
+from shoal.errors import ArgumentError, NothingInFlight
+from shoal.faces.envpool.actions import ActionReader
+from shoal.faces.envpool.arrayspec import INT32
+from shoal.faces.envpool.infos import InfoMaker
+from shoal.faces.envpool.opening import open_pool
+from shoal.faces.envpool.rendering import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.batch import Batch
+    from shoal.dispatch import Ids, Options
+    from shoal.faces.envpool.spec import EnvSpec
+    from shoal.faces.envpool.xla import Functions
+    from shoal.pool import Pool
+    from shoal.seeding import Seed
+    from shoal.stats import PoolStats
+
+
+class EnvPoolBase:
+    """A pool that is spoken to as EnvPool is.
+
+    Attributes:
+        pool: The pool behind it.
+        spec: What it was made from.
+        num_envs: How many envs there are.
+        is_async: Whether ``recv`` returns fewer rows than there are envs.
+        observation_space: The observation space of one env.
+        action_space: The action space of one env.
+        closed: Whether it was closed.
+    """
+
+    env_type = ""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.pool: Pool = open_pool(spec)
+        self.spec: Any = spec
+        self.num_envs = self.pool.num_envs
+        self.is_async = self.pool.is_async
+        self.observation_space = spec.observation_space
+        self.action_space = spec.action_space
+        self.closed = False
+        tree = self.pool.spec.action
+        self._actions = ActionReader(tree, self.num_envs)
+        self._info = InfoMaker(self.pool.spec.observation, spec.observation_form)
+        self._convert = spec.observation_form.convert
+        # How many batches may still have to be received before that of the next step.
+        self._ahead = 0
+        # Actions of the first type are handed on as they are, those of the second fit into it.
+        self._exact = tree.leaves[0].dtype if tree.is_single and not self.is_async else None
+        self._narrow = INT32 if self._exact == np.int64 else None
+        self._pool_step = self.pool.step
+
+    # ------------------------------------------------------------------ EnvPool's calls
+
+    def reset(self, env_id: Ids = None, *, seed: Seed = None, options: Options = None) -> Any:
+        """Reset all envs, or those in ``env_id``, and return their rows, also in an asynchronous pool.
+
+        What was under way for them is dropped.
+
+        Args:
+            env_id: Which envs; all by default.
+            seed: One int (env ``i`` gets ``seed + i``) or one seed per env; None lets the envs go on as they are.
+            options: May have ``"reset_mask"``, a bool array that says which envs; what else the env's own ``reset``
+                takes is handed on.
+        """
+        if options:
+            seed, options, env_id = self._read_options(seed, dict(options), env_id)
+        batch = self.pool.reset(seed, options or None, env_id)
+        if env_id is None:
+            self._ahead = 0
+        return self._reset_result(batch)
+
+    def step(self, action: Any, env_id: Ids = None) -> Any:
+        """Send actions and receive a batch: ``send`` and ``recv`` in one."""
+        # What most loops do all day needs no more than a look at the type.
+        if env_id is None and action.__class__ is ndarray and action.ndim and not self._ahead:
+            dtype = action.dtype
+            if dtype is self._exact:
+                return self._step_result(self._pool_step(action))
+            if dtype is self._narrow:
+                return self._step_result(self._pool_step(action.astype(self._exact)))
+        if self._ahead or self.is_async:
+            self.send(action, env_id)
+            return self.recv()
+        return self._step_result(self._pool_step(*self._actions(action, env_id)))
+
+    def send(self, action: Any, env_id: Ids = None) -> None:
+        """Start one step for each env, or for those in ``env_id``."""
+        self.pool.send(*self._actions(action, env_id))
+        self._ahead += 1
+
+    def recv(
+        self,
+        reset: bool = False,
+        return_info: bool = True,
+        *,
+        timeout: float | None = None,
+        min_batch: int | None = None,
+        max_wait: float | None = None,
+    ) -> Any:
+        """Wait for the next batch, in the form of ``step``, or with ``reset`` in that of ``reset``.
+
+        Args:
+            reset: Whether the rows are those of a reset.
+            return_info: Whether those come with an info, where the face leaves the choice.
+            timeout: Seconds until ``RecvTimeout``; nothing is lost then.
+            min_batch: Be content with this many rows ...
+            max_wait: ... once this many seconds have passed.
+
+        Raises:
+            NothingInFlight: If nothing was sent whose result could come.
+        """
+        try:
+            batch = self.pool.recv(timeout, min_batch, max_wait)
+        except NothingInFlight:
+            self._ahead = 0
+            raise
+        self._ahead = max(0, self._ahead - 1)
+        return self._received_reset(batch, return_info) if reset else self._step_result(batch)
+
+    def async_reset(self) -> None:
+        """Start resetting all envs; ``recv`` returns their rows."""
+        self.pool.async_reset()
+        self._ahead = 1
+
+    def render(self, env_ids: int | Sequence[int] | None = None, camera_id: int | None = None) -> Any:
+        """Pictures of envs, ``uint8 [len(env_ids), height, width, 3]``; of ``render_env_id`` by default.
+
+        In the mode ``"human"`` the env shows itself, and nothing is returned.
+
+        Raises:
+            StateError: If the pool was made without a ``render_mode``.
+        """
+        return draw(self.pool, self.spec.settings.rendering, env_ids, camera_id)
+
+    def xla(self) -> Functions:
+        """``(handle, recv, send, step)`` for use inside compiled JAX code; see ``shoal.faces.envpool.xla``."""
+        from shoal.faces.envpool.xla import xla_functions
+
+        return xla_functions(self)
+
+    def example(self) -> Any:
+        """A batch in the form of ``step``, of what the envs showed last (zeros before their first reset)."""
+        return self._step_result(self.pool.latest(range(self.pool.batch_size)))
+
+    def seed(self, seed: Any = None) -> None:
+        """Does nothing but say so: seeds are given to ``make`` or ``reset``."""
+        warnings.warn("seed() has no effect: pass seed to make() or to reset()", UserWarning, stacklevel=2)
+
+    def close(self, **kwargs: Any) -> None:
+        """End all envs and workers."""
+        self.pool.close()
+        self.closed = True
+
+    def stats(self) -> PoolStats:
+        """What the pool has done so far."""
+        return self.pool.stats()
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All keys and values, in a dict of their own."""
+        return dict(self.spec.settings.config)
+
+    @property
+    def all_env_ids(self) -> npt.NDArray[np.int32]:
+        """The ids of all envs."""
+        return np.arange(self.num_envs, dtype=np.int32)
+
+    def __len__(self) -> int:
+        """How many envs there are."""
+        return self.num_envs
+
+    def __repr__(self) -> str:
+        config = ", ".join(f"{key}={value!r}" for key, value in self.spec.settings.config.items())
+        return f"{type(self).__name__}({config})"
+
+    __str__ = __repr__
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        from shoal.faces.envpool.doors import make
+
+        # A pool cannot be in two places: the copy is a fresh one of the same spec.
+        return make, (self.spec, self.env_type)
+
+    # ------------------------------------------------------------------ for the faces
+
+    def _step_result(self, batch: Batch) -> Any:
+        raise NotImplementedError
+
+    def _reset_result(self, batch: Batch) -> Any:
+        raise NotImplementedError
+
+    def _received_reset(self, batch: Batch, return_info: bool) -> Any:
+        return self._reset_result(batch)
+
+    def _read_options(self, seed: Any, options: dict[str, Any], env_id: Ids) -> tuple[Any, dict[str, Any], Any]:
+        mask = options.pop("reset_mask", None)
+        if self.spec.task.is_compiled:
+            unknown = sorted(options.keys() - self.spec.task.env.reset_options.keys())
+            if unknown:
+                known = ["reset_mask", *self.spec.task.env.reset_options]
+                raise ArgumentError(f"options: {unknown} are not known; there are {known}")
+        if mask is None:
+            return seed, options, env_id
+        if env_id is not None:
+            raise ArgumentError("options['reset_mask'] and env_id were both given: one of them is enough")
+        mask = np.asarray(mask)
+        if mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
+            raise ArgumentError(f"options['reset_mask']: expected {self.num_envs} bools, got {mask!r}")
+        if not mask.any():
+            raise ArgumentError("options['reset_mask']: no env is True, so there is nothing to reset")
+        chosen = np.flatnonzero(mask)
+        if np.ndim(seed) == 1 and len(seed) == self.num_envs:
+            seed = [seed[i] for i in chosen]
+        return seed, options, chosen

@@ -1,0 +1,68 @@
+"""EnvPool's dm_env dialect: ``TimeStep`` with one row per env."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.errors import BackendUnavailable
+from shoal.faces.envpool import dm_specs
+from shoal.faces.envpool.arrayspec import INT32
+from shoal.faces.envpool.base import EnvPoolBase
+from shoal.faces.envpool.trees import as_tuple
+
+try:
+    import dm_env
+except ImportError as error:
+    raise BackendUnavailable("dm_env is not installed: pip install 'shoal[dm]'") from error
+
+if TYPE_CHECKING:
+    from shoal.batch import Batch
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+class DMEnvPool(EnvPoolBase, dm_env.Environment):
+    """A pool with EnvPool's dm_env interface, made by ``make_dm``.
+
+    Every field of a ``TimeStep`` is an array with one row per env, also after a reset, where rewards are 0 and
+    discounts 1. The observation is a namedtuple ``State`` of ids, observations and infos.
+    """
+
+    env_type = "dm"
+
+    def observation_spec(self) -> Any:
+        """What one env observes and reports."""
+        return self.spec.observation_spec()
+
+    def action_spec(self) -> Any:
+        """What one env takes."""
+        return self.spec.action_spec()
+
+    def reward_spec(self) -> Any:
+        """The reward of one env."""
+        return dm_specs.reward_spec()
+
+    def discount_spec(self) -> Any:
+        """The discount of one env: 0 where an episode ends, for whatever reason, else 1."""
+        return dm_specs.discount_spec()
+
+    def _step_result(self, batch: Batch) -> Any:
+        done = batch.terminated | batch.truncated
+        # FIRST is 0, MID is 1, LAST is 2.
+        step_type = (batch.elapsed_step > 0).astype(INT32)
+        step_type += done
+        discount = (~done).astype(_FLOAT32)
+        return dm_env.TimeStep(step_type, batch.reward.astype(_FLOAT32), discount, self._state(batch))
+
+    def _reset_result(self, batch: Batch) -> Any:
+        return self._step_result(batch)
+
+    def _state(self, batch: Batch) -> Any:
+        obs = batch.obs if self._convert is None else self._convert(batch.obs)
+        fields = {"env_id": batch.env_id, "players": {"env_id": batch.env_id.copy()}}
+        fields.update(obs if isinstance(obs, dict) else {"obs": obs})
+        if batch.fields or batch.infos or batch.finals:
+            fields = {**fields, **{k: v for k, v in self._info.reported(batch).items() if k not in fields}}
+        return as_tuple("State", fields)

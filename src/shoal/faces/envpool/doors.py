@@ -1,0 +1,110 @@
+"""EnvPool's front doors: from a task id to a pool behind one of its three faces."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import ArgumentError
+from shoal.faces.envpool.spec import EnvSpec
+from shoal.registry import find
+
+if TYPE_CHECKING:
+    from shoal.faces.envpool.base import EnvPoolBase
+    from shoal.faces.envpool.classic_gym import GymEnvPool
+    from shoal.faces.envpool.dm import DMEnvPool
+    from shoal.faces.envpool.gymnasium import GymnasiumEnvPool
+
+ENV_TYPES = ("dm", "gym", "gymnasium")
+
+
+def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
+    """Many envs as one, with the interface of EnvPool.
+
+    Args:
+        task_id: One of ``list_all_envs()``, an env class or a function that makes an env, or the ``spec`` of another
+            pool, which is then made anew.
+        env_type: ``"gymnasium"`` (five results per step), ``"gym"`` (four) or ``"dm"`` (a ``TimeStep``).
+        **config: Options of the env, and any of
+
+            - ``num_envs``: how many envs, 1 by default.
+            - ``batch_size``: rows per ``recv``. Smaller than ``num_envs``, it makes the pool asynchronous.
+            - ``num_threads``: workers; 0 leaves the number to shoal.
+            - ``seed``: one int (env ``i`` gets ``seed + i``), one seed per env, or None for a fresh one; 42 by default.
+            - ``max_episode_steps``, ``reward_threshold``: in place of the task's own.
+            - ``thread_affinity_offset``: the first CPU to pin workers to; -1 pins none.
+            - ``autoreset``: ``"next_step"`` as in EnvPool, ``"same_step"``, which has the last observations in
+              ``info["final_obs"]``, or ``"disabled"``.
+            - ``engine``: ``"auto"`` runs compiled envs on the kernel engine and chooses for others; see ``make_vec``.
+            - ``gym_reset_return_info``: whether the classic ``reset`` returns an info, too.
+            - ``render_mode`` (``"rgb_array"`` or ``"human"``), ``render_env_id``, ``render_width``, ``render_height``,
+              ``render_camera_id``: for ``render``.
+            - ``max_num_players``, ``base_path``: taken for EnvPool's sake; envs here have one player and no assets.
+
+    Raises:
+        ArgumentError: If there is no such task or env type, or a value makes no sense.
+        TypeError: If a key is unknown.
+
+    Example:
+        >>> import shoal
+        >>> envs = shoal.make("CartPole-v1", env_type="gym", num_envs=3)
+        >>> envs.reset().shape
+        (3, 4)
+        >>> envs.close()
+    """
+    if env_type not in ENV_TYPES:
+        raise ArgumentError(f"env_type: expected one of {ENV_TYPES}, got {env_type!r}")
+    spec = _spec(task_id, config, reset_returns_info=env_type != "gym")
+    if env_type == "gymnasium" and not spec.settings.config["gym_reset_return_info"]:
+        raise ArgumentError("gym_reset_return_info: in Gymnasium's dialect reset always returns an info")
+    return face_of(_stem(spec.task.id), env_type)(spec)
+
+
+def make_gymnasium(task_id: Any, **config: Any) -> GymnasiumEnvPool:
+    """``make(task_id, "gymnasium")``: a ``gymnasium.vector.VectorEnv`` with ``send`` and ``recv``."""
+    pool: GymnasiumEnvPool = make(task_id, "gymnasium", **config)
+    return pool
+
+
+def make_gym(task_id: Any, **config: Any) -> GymEnvPool:
+    """``make(task_id, "gym")``: the interface of gym before 0.26."""
+    pool: GymEnvPool = make(task_id, "gym", **config)
+    return pool
+
+
+def make_dm(task_id: Any, **config: Any) -> DMEnvPool:
+    """``make(task_id, "dm")``: a ``dm_env.Environment`` with ``send`` and ``recv``."""
+    pool: DMEnvPool = make(task_id, "dm", **config)
+    return pool
+
+
+def make_spec(task_id: Any, **config: Any) -> EnvSpec:
+    """What ``make`` would make: its config, spaces and arrays, without the pool."""
+    return _spec(task_id, config, reset_returns_info=True)
+
+
+def _spec(task_id: Any, config: dict[str, Any], *, reset_returns_info: bool) -> EnvSpec:
+    if isinstance(task_id, EnvSpec):
+        return EnvSpec(task_id.task, {**task_id.given, **config}, reset_returns_info)
+    return EnvSpec(find(task_id), config, reset_returns_info)
+
+
+@cache
+def face_of(stem: str, env_type: str) -> type[EnvPoolBase]:
+    """The class of a kind of pool, such as ``CartPoleGymnasiumEnvPool``; the same for all pools of its kind."""
+    # Imported on demand: each face needs a library of its own.
+    base: type[EnvPoolBase]
+    if env_type == "dm":
+        from shoal.faces.envpool.dm import DMEnvPool as base
+    elif env_type == "gym":
+        from shoal.faces.envpool.classic_gym import GymEnvPool as base
+    else:
+        from shoal.faces.envpool.gymnasium import GymnasiumEnvPool as base
+    return type(f"{stem}{base.__name__}", (base,), {"__doc__": base.__doc__, "__module__": base.__module__})
+
+
+def _stem(task_id: str) -> str:
+    """``"phys2d/CartPole-v1"`` as ``CartPole``."""
+    name = re.sub(r"-v\d+$", "", task_id.rpartition("/")[2])
+    return re.sub(r"\W", "", name)

@@ -1,0 +1,86 @@
+"""The info dict of a batch: ids and counts, what the envs report, and the last observations of ended episodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.batch import merge_infos
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shoal.batch import Batch
+    from shoal.faces.envpool.arrayspec import Form
+    from shoal.spec import SpaceTree
+
+
+class InfoMaker:
+    """Makes the info of a batch.
+
+    Every key is an array with one row per env, or a dict of those. What an env has not reported is zero (None for
+    objects). Under the ``same_step`` rule, ``final_obs`` and ``final_info`` hold the last observation and info of the
+    episodes that this batch has ended, ``_final_obs`` says in which rows.
+
+    Args:
+        tree: The observation space of the pool.
+        form: How observations are handed out.
+    """
+
+    def __init__(self, tree: SpaceTree, form: Form) -> None:
+        self._tree = tree
+        self._convert = form.convert
+
+    def __call__(self, batch: Batch) -> dict[str, Any]:
+        """The info of this batch."""
+        env_id = batch.env_id
+        info: dict[str, Any] = {
+            "env_id": env_id,
+            "players": {"env_id": env_id.copy()},
+            "elapsed_step": batch.elapsed_step,
+        }
+        if batch.fields or batch.infos or batch.finals:
+            return {**self.reported(batch), **info}
+        return info
+
+    def reported(self, batch: Batch) -> dict[str, Any]:
+        """What the envs have reported beyond their rows."""
+        info: dict[str, Any] = dict(batch.fields)
+        if batch.infos:
+            info.update(_without_masks(merge_infos(len(batch), batch.infos)))
+        if batch.finals:
+            info.update(self._finals(batch))
+        return info
+
+    def _finals(self, batch: Batch) -> dict[str, Any]:
+        rows = list(batch.finals)
+        # The observations of the batch have the structure that is needed, with a place for every row.
+        columns = [_blank(column) for column in self._tree.flatten(batch.obs)]
+        for row, (obs, _) in batch.finals.items():
+            for column, value in zip(columns, self._tree.flatten(obs), strict=True):
+                column[row] = value
+        final_obs = self._tree.unflatten(columns)
+        has_ended = np.zeros(len(batch), np.bool_)
+        has_ended[rows] = True
+        finals: dict[str, Any] = {
+            "final_obs": final_obs if self._convert is None else self._convert(final_obs),
+            "_final_obs": has_ended,
+        }
+        last_infos = [(row, info) for row, (_, info) in batch.finals.items() if info]
+        if last_infos:
+            finals["final_info"] = _without_masks(merge_infos(len(batch), last_infos))
+        return finals
+
+
+def _blank(column: Any) -> Any:
+    return np.full(len(column), None, object) if column.dtype == object else np.zeros_like(column)
+
+
+def _without_masks(merged: Mapping[str, Any]) -> dict[str, Any]:
+    """Merged infos without the arrays that say which rows have a key."""
+    return {
+        key: _without_masks(value) if isinstance(value, dict) else value
+        for key, value in merged.items()
+        if not (key.startswith("_") and key[1:] in merged)
+    }

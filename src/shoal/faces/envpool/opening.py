@@ -1,0 +1,82 @@
+"""From a spec to a running pool."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.envs.registration import EnvSpec as RegisteredSpec
+
+from shoal.build import make_pool
+from shoal.errors import ArgumentError
+from shoal.faces.envpool.config import NO_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shoal.faces.envpool.spec import EnvSpec
+    from shoal.pool import Pool
+
+_SEEDS = 2**32
+
+
+def open_pool(spec: EnvSpec) -> Pool:
+    """A pool under EnvPool's rules: the first step is a reset, and actions may leave a continuous space."""
+    config, task = spec.settings.config, spec.task
+    limit = config["max_episode_steps"]
+    has_limit = limit != NO_LIMIT or task.time_limit is not None
+    pool = make_pool(
+        task.env,
+        config["num_envs"],
+        engine=config["engine"],
+        num_workers=config["num_threads"] or None,
+        batch_size=config["batch_size"],
+        autoreset=config["autoreset"],
+        seed=_seed(config),
+        env_kwargs=_env_kwargs(spec),
+        max_episode_steps=max(1, limit) if has_limit else None,
+        affinity=_affinity(config),
+        implicit_reset=True,
+        bounded_actions=False,
+    )
+    spec.core = pool.spec
+    return pool
+
+
+def _seed(config: Mapping[str, Any]) -> int | list[int]:
+    """Seeds as generators take them: EnvPool's may be negative."""
+    if config["env_seed"]:
+        return [seed % _SEEDS for seed in config["env_seed"]]
+    first: int = config["seed"]
+    return first if first >= 0 else [(first + i) % _SEEDS for i in range(config["num_envs"])]
+
+
+def _env_kwargs(spec: EnvSpec) -> Any:
+    """Keyword arguments for every env, or for each its own when only one of them has a window."""
+    rendering, task = spec.settings.rendering, spec.task
+    kwargs = dict(spec.settings.env_kwargs)
+    options, takes_any = task.options()
+    if rendering.camera_id is not None:
+        if "camera_id" not in options and not takes_any:
+            raise ArgumentError(f"render_camera_id: {task.id} has no cameras to choose from")
+        kwargs["camera_id"] = rendering.camera_id
+    if rendering.mode is None:
+        return kwargs
+    can_draw = task.is_compiled or isinstance(task.env, RegisteredSpec) or takes_any or "render_mode" in options
+    if not can_draw:
+        raise ArgumentError(f"render_mode: {task.id} takes none")
+    drawing = {**kwargs, "render_mode": rendering.mode}
+    if rendering.mode == "rgb_array":
+        return drawing
+    if task.is_compiled:
+        raise ArgumentError(f"render_mode: {task.id} is compiled and has no window; use 'rgb_array'")
+    return [drawing if i == rendering.env_id else kwargs for i in range(spec.settings.config["num_envs"])]
+
+
+def _affinity(config: Mapping[str, Any]) -> list[int] | None:
+    """The CPUs for the workers, in turn, starting with the one at the offset."""
+    offset = config["thread_affinity_offset"]
+    if offset < 0 or not hasattr(os, "sched_getaffinity"):
+        return None
+    cpus = sorted(os.sched_getaffinity(0))
+    return [cpus[(offset + t) % len(cpus)] for t in range(config["num_threads"] or len(cpus))]

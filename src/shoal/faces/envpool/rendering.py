@@ -1,0 +1,55 @@
+"""Pictures of single envs, all of one size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.errors import ArgumentError, StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.faces.envpool.config import Rendering
+    from shoal.pool import Pool
+
+
+def draw(
+    pool: Pool, rendering: Rendering, env_ids: int | Sequence[int] | None, camera_id: int | None
+) -> npt.NDArray[np.uint8] | None:
+    """Frames of the given envs as one array; None in the mode ``"human"``, in which the env shows itself."""
+    if rendering.mode is None:
+        raise StateError("render: the pool was made without a render_mode; pass render_mode='rgb_array' to make")
+    if camera_id not in (None, rendering.camera_id):
+        raise ArgumentError("camera_id: a camera is chosen when the pool is made, with render_camera_id")
+    ids = [rendering.env_id] if env_ids is None else np.atleast_1d(np.asarray(env_ids)).tolist()
+    if rendering.mode == "human":
+        if ids != [rendering.env_id]:
+            raise ArgumentError(f"env_ids: only env {rendering.env_id} (render_env_id) has a window, got {ids}")
+        pool.render(ids)
+        return None
+    return np.stack([_sized(_frame(picture, pool), rendering) for picture in pool.render(ids)])
+
+
+def _frame(picture: Any, pool: Pool) -> npt.NDArray[np.uint8]:
+    frame = np.asarray(picture)
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+        raise StateError(f"render: {pool.spec.id} does not draw pictures, it gave {type(picture).__name__}")
+    return frame
+
+
+def _sized(frame: npt.NDArray[np.uint8], rendering: Rendering) -> npt.NDArray[np.uint8]:
+    """The frame in the wanted size: each pixel is the nearest one of the original."""
+    height, width = rendering.height or frame.shape[0], rendering.width or frame.shape[1]
+    if (height, width) == frame.shape[:2]:
+        return frame
+    rows = _nearest(height, frame.shape[0])
+    columns = _nearest(width, frame.shape[1])
+    return frame[rows[:, None], columns]
+
+
+def _nearest(count: int, size: int) -> npt.NDArray[np.int64]:
+    """Which of ``size`` pixels lies under the middle of each of ``count``."""
+    return (np.arange(count) * 2 + 1) * size // (2 * count)

@@ -1,0 +1,174 @@
+"""``EnvSpec``: what a pool will be like, without the pool."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.adapters import adapt, describe
+from shoal.faces.envpool.arrayspec import INT32, ArraySpec, Form, describe_leaf, form_of, named_leaves
+from shoal.faces.envpool.config import Settings, read
+from shoal.recipes import recipe_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gymnasium import Space
+
+    from shoal.registry import Task
+    from shoal.spec import EnvSpec as CoreSpec
+    from shoal.spec import Field
+
+_INT = np.iinfo(np.int32)
+_ID = ArraySpec(INT32, [], 0, _INT.max)
+_FLAG = ArraySpec(np.dtype(np.bool_), [], False, True)
+_FLOAT32 = np.dtype(np.float32)
+
+
+class EnvSpec:
+    """The config, spaces and arrays of a pool, made by ``make_spec`` or read from a pool.
+
+    It can be pickled, and ``make`` takes it in place of a task id.
+
+    Attributes:
+        task: What is made.
+        given: The keyword arguments it is made with.
+        settings: Those, checked and completed.
+
+    Args:
+        task: What is to be made.
+        given: Keyword arguments of ``make``.
+        reset_returns_info: The value of ``gym_reset_return_info`` if it is not given.
+    """
+
+    def __init__(self, task: Task, given: Mapping[str, Any], reset_returns_info: bool = True) -> None:
+        self.task = task
+        self.settings: Settings = read(task, {"gym_reset_return_info": reset_returns_info, **given})
+        self.given = dict(given)
+        self._reset_returns_info = reset_returns_info
+        if given.get("seed", 0) is None:
+            # Whoever makes a pool of this spec again, in whatever process, gets the seed that was drawn.
+            self.given["seed"] = self.settings.config["seed"]
+
+    def __reduce__(self) -> tuple[type[EnvSpec], tuple[Any, ...]]:
+        return EnvSpec, (self.task, self.given, self._reset_returns_info)
+
+    # ------------------------------------------------------------------ config
+
+    @cached_property
+    def gen_config(self) -> Any:
+        """The type of ``config``: a namedtuple with the task's defaults."""
+        defaults = {**self.settings.config, **read(self.task, {}).config}
+        names = [name.replace(".", "_") for name in defaults]
+        return namedtuple("Config", names, rename=True, defaults=defaults.values())
+
+    @property
+    def config(self) -> Any:
+        """All keys and values, as a namedtuple."""
+        return self.gen_config(*self.settings.config.values())
+
+    @property
+    def reward_threshold(self) -> float | None:
+        """The mean return at which the task counts as solved."""
+        threshold: float | None = self.settings.config["reward_threshold"]
+        return threshold
+
+    # ------------------------------------------------------------------ spaces
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """What one env observes."""
+        return self.observation_form.space
+
+    @property
+    def action_space(self) -> Space[Any]:
+        """What one env takes."""
+        return self.core.action.space
+
+    @property
+    def gymnasium_observation_space(self) -> Space[Any]:
+        """The same as ``observation_space``."""
+        return self.observation_space
+
+    @property
+    def gymnasium_action_space(self) -> Space[Any]:
+        """The same as ``action_space``."""
+        return self.action_space
+
+    def observation_spec(self) -> Any:
+        """What one env observes and reports, as a namedtuple of dm_env specs."""
+        from shoal.faces.envpool.dm_specs import observation_spec
+
+        return observation_spec(self)
+
+    def action_spec(self) -> Any:
+        """What one env takes, as a dm_env spec, or as nested namedtuples of them."""
+        from shoal.faces.envpool.dm_specs import action_spec
+
+        return action_spec(self)
+
+    # ------------------------------------------------------------------ arrays
+
+    @property
+    def state_array_spec(self) -> dict[str, ArraySpec]:
+        """Every array that a batch consists of."""
+        common = {
+            "info:env_id": _ID,
+            "info:players.env_id": ArraySpec(INT32, [-1], 0, _INT.max),
+            "elapsed_step": _ID,
+            "done": _FLAG,
+            "reward": ArraySpec(_FLOAT32, [-1], -np.inf, np.inf),
+            "discount": ArraySpec(_FLOAT32, [-1], 0.0, 1.0),
+            "step_type": ArraySpec(INT32, [], 0, 2),
+            "trunc": _FLAG,
+        }
+        observed = {
+            f"obs:{name}" if name else "obs": describe_leaf(leaf) for name, leaf in named_leaves(self.observation_space)
+        }
+        return {**common, **observed, **{f"info:{f.name}": _describe_field(f) for f in self.info_fields}}
+
+    @property
+    def action_array_spec(self) -> dict[str, ArraySpec]:
+        """Every array that an action consists of."""
+        ids = {"env_id": _ID, "players.env_id": ArraySpec(INT32, [-1], 0, _INT.max)}
+        leaves = named_leaves(self.action_space)
+        return {**ids, **{name or "action": describe_leaf(leaf, per_player=True) for name, leaf in leaves}}
+
+    # ------------------------------------------------------------------ what the env itself says
+
+    @cached_property
+    def core(self) -> CoreSpec:
+        """The contract of the env, read off an env that is built for this purpose unless a pool has set it."""
+        env = adapt(recipe_for(self.task.env, 1, self.settings.env_kwargs).factories[0]())
+        try:
+            return describe(env, self.task.id)
+        finally:
+            if hasattr(env, "close"):
+                env.close()
+
+    @cached_property
+    def observation_form(self) -> Form:
+        """How observations are handed out."""
+        return form_of(self.core.observation.space)
+
+    @cached_property
+    def info_fields(self) -> tuple[Field, ...]:
+        """Info fields that come with every row, whoever runs the env."""
+        if self.task.is_compiled:
+            fields: tuple[Field, ...] = self.task.env(**self.settings.env_kwargs).info_fields()
+            return fields
+        return self.core.info
+
+    def __repr__(self) -> str:
+        return f"EnvSpec({self.task.id}, {', '.join(f'{k}={v!r}' for k, v in self.settings.config.items())})"
+
+
+def _describe_field(field: Field) -> ArraySpec:
+    kind = field.dtype.kind
+    low, high = (False, True) if kind == "b" else (-np.inf, np.inf)
+    if kind in "iu":
+        low, high = np.iinfo(field.dtype).min, np.iinfo(field.dtype).max
+    return ArraySpec(field.dtype, list(field.shape) or [-1], low, high)
