@@ -20,7 +20,7 @@ from shoal.errors import RecvTimeout, ShoalError, StateError
 from shoal.faults import error_of
 from shoal.readiness import Readiness, check_ids
 from shoal.reading import RowReader
-from shoal.seeding import Seed, seeds_for
+from shoal.seeding import Seed, seeds_of
 from shoal.slot import Autoreset
 from shoal.snapshot import Snapshot, snapshots
 from shoal.traffic import Held, Traffic
@@ -95,11 +95,7 @@ class Dispatch:
         except BaseException:
             self._keep(self._all_ids, ())
             raise
-        self.traffic.hand_out(self._all_ids)
-        batch = self.reader.read_all()
-        if self._autoreset is Autoreset.DISABLED:
-            self.ready.note_ends(slice(None), batch)
-        return batch
+        return self._hand_out(self._all_ids)
 
     def _step_at_once(self, action: Any, step_now: Callable[[int], None]) -> Batch:
         if not self.ready.all_ready:
@@ -108,18 +104,26 @@ class Dispatch:
             self._write_actions(slice(None), self._action.fit_batch(action, self._num_envs))
         reader = self.reader
         reader.next_block()
-        step_now(reader.block)
+        start = perf_counter()
+        try:
+            step_now(reader.block)
+        except BaseException:
+            self._keep_all()
+            raise
+        self.waiting_s += perf_counter() - start
         if self._engine.faults:
-            self.traffic.take_off(self._all_ids)
-            self.traffic.land(self._all_ids)
-            try:
-                self._raise_faults(self._all_ids)
-            finally:
-                self._keep(self._all_ids, ())
+            self._keep_all()
+            self._raise_faults(self._all_ids)
         batch = reader.read_all()
         if self._autoreset is Autoreset.DISABLED:
             self.ready.note_ends(slice(None), batch)
         return batch
+
+    def _keep_all(self) -> None:
+        """Make a step of the whole pool a command like any other: who has moved has landed, the rest is under way."""
+        self.traffic.take_off(self._all_ids)
+        self.traffic.land(self._engine.collected)
+        self._keep(self._all_ids, ())
 
     def _launch_all(self, leaves: list[np.ndarray[Any, Any]]) -> None:
         self.ready.refuse_unready(self._all_ids)
@@ -173,11 +177,8 @@ class Dispatch:
         if seed is None:
             # The pool's own seed serves the first reset of each env, also when that comes in parts.
             seeds = [self._seeds[i] if self.ready.fresh_N[i] else None for i in ids]
-        elif np.ndim(seed) == 0:  # type: ignore[arg-type]
-            everyone = seeds_for(seed, self._num_envs)
-            seeds = [everyone[i] for i in ids]
         else:
-            seeds = seeds_for(seed, len(ids))
+            seeds = seeds_of(ids, seed, self._num_envs)
         self._abandon(ids)
         requests = [None if s is None and options is None else Request(seed=s, options=options) for s in seeds]
         self._launch(ids, [Held(Command.RESET, (), request) for request in requests])

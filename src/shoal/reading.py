@@ -174,7 +174,11 @@ class RowReader:
         rows = np.flatnonzero(batch.terminated | batch.truncated)
         env_ids = batch.env_id[rows]
         obs = [column[env_ids] for column in self._final if column is not None]
-        infos = {name: column[env_ids] for name, column in self._final_info.items()}
+        # Items of a list are Python's own: Gymnasium batches Python's bools, and takes numpy's for objects.
+        infos = {
+            name: column[env_ids].tolist() if column.dtype == bool and column.ndim == 1 else column[env_ids]
+            for name, column in self._final_info.items()
+        }
         return {
             row: (self._tree.unflatten([leaf[k] for leaf in obs]), {name: info[k] for name, info in infos.items()})
             for k, row in enumerate(rows.tolist())

@@ -36,6 +36,19 @@ def seeds_for(seed: Seed | np.ndarray[Any, Any], num_envs: int) -> list[int | No
     return [first + i for i in range(num_envs)]
 
 
+def seeds_of(ids: Sequence[int], seed: Seed | np.ndarray[Any, Any], num_envs: int) -> list[int | None]:
+    """The seeds of some envs of a pool: one int is for the whole pool, a list is for them alone.
+
+    Example:
+        >>> seeds_of([2, 0], 7, 3)
+        [9, 7]
+    """
+    if np.ndim(seed) > 0:  # type: ignore[arg-type]
+        return seeds_for(seed, len(ids))
+    everyone = seeds_for(seed, num_envs)
+    return [everyone[i] for i in ids]
+
+
 def _checked(seed: Any) -> int:
     try:
         value = operator.index(seed)

@@ -63,7 +63,9 @@ class PlainKernelEnv(gym.Env[Any, Any]):
 
     def info(self) -> dict[str, Any]:
         """The info fields, as values of their own."""
-        return {name: np.copy(self.record[name])[()] for name in self.kind.info}
+        values: dict[str, Any] = {name: np.copy(self.record[name])[()] for name in self.kind.info}
+        # Gymnasium batches Python's bools, and takes numpy's for objects.
+        return {name: bool(value) if isinstance(value, np.bool_) else value for name, value in values.items()}
 
     def render(self) -> Any:
         """A picture of the env, drawn by Gymnasium's env of the same kind."""

@@ -24,7 +24,6 @@ class SerialEngine:
     name = "serial"
     num_workers = 1
     finals_are_columns = False
-    step_now = None
     take = None
     episodes = None
 
@@ -48,6 +47,11 @@ class SerialEngine:
             layout = row_layout(self.config, self.spec)
             self.rows = Rows(layout, layout.private())
             self._lane.attach(self.rows)
+
+    def step_now(self, block: int) -> None:
+        """Step every env."""
+        self._all_step_in_block = block
+        self._step_all()
 
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0

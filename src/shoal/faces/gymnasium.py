@@ -69,7 +69,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         batch = self.pool.reset(_masked_seed(seed, ids, self.num_envs), rest, ids)
         latest = self.pool.latest()
         latest.infos = [(int(batch.env_id[row]), info) for row, info in batch.infos]
-        return self._obs(latest), self._infos(latest)
+        return self._obs(latest), self._infos(latest, options["reset_mask"])
 
     def step(self, actions: Any) -> Step:
         """Step all envs and wait for all of them."""
@@ -141,7 +141,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
     def _obs(self, batch: Batch) -> Any:
         return tuples_for_objects(batch.obs) if self._has_objects else batch.obs
 
-    def _infos(self, batch: Batch) -> dict[str, Any]:
+    def _infos(self, batch: Batch, is_news: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
         infos: dict[str, Any] = {}
         if batch.finals or batch.infos:
             own = dict(batch.infos)
@@ -157,7 +157,9 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
             infos = merge_infos(len(batch), parts)
         for name, column in batch.fields.items():
             infos[name] = column
-            infos[f"_{name}"] = np.ones(len(batch), np.bool_)
+            infos[f"_{name}"] = np.ones(len(batch), np.bool_) if is_news is None else is_news.copy()
+            if is_news is not None:
+                column[~is_news] = 0
         infos["env_id"] = batch.env_id
         infos["elapsed_step"] = batch.elapsed_step
         infos["first"] = batch.first

@@ -56,6 +56,7 @@ class KernelEngine:
         self._count = config.num_envs
         self._is_small = config.num_envs <= _NEVER_SPLIT
         self._all_N = np.arange(config.num_envs, dtype=np.int32)
+        self._all_ids = list(range(config.num_envs))
         self._views: dict[int, PlainKernelEnv] = {}
         self._threads = SharedRun(self.num_workers)
 
@@ -148,6 +149,7 @@ class KernelEngine:
 
     def step_now(self, block: int) -> None:
         """Step every env."""
+        self.collected = self._all_ids
         if self._is_small:
             # The way of ``_run``, without its calls: this is the hottest line of the engine.
             try:
