@@ -10,10 +10,10 @@ import gymnasium as gym
 
 from shoal.engines.base import EngineConfig, Timeouts
 from shoal.engines.choose import build_engine, has_numba
-from shoal.envs import TASKS
 from shoal.errors import ArgumentError
 from shoal.pool import Pool
 from shoal.recipes import EnvKwargs, Recipe, Wrapper, recipe_for
+from shoal.registry import is_shipped, own_task
 from shoal.seeding import seeds_for
 from shoal.slot import Autoreset
 
@@ -54,9 +54,13 @@ def make_pool(
     close_timeout: float = 5.0,
     bounded_actions: bool = True,
     implicit_reset: bool = False,
+    name: str | None = None,
 ) -> Pool:
-    """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` the last two."""
-    recipe = compiled_recipe(env, engine, num_envs, env_kwargs, wrappers, max_episode_steps)
+    """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` most of the others.
+
+    ``name`` is what to call the env in messages.
+    """
+    recipe = own_recipe(env, engine, num_envs, env_kwargs, wrappers, max_episode_steps)
     if recipe is None:
         recipe = recipe_for(env, num_envs, env_kwargs, wrappers, max_episode_steps)
     count = len(recipe.factories)
@@ -68,7 +72,7 @@ def make_pool(
     is_async = batch_size is not None and batch_size < count
     config = EngineConfig(
         factories=recipe.factories,
-        name=recipe.name,
+        name=name or recipe.name,
         autoreset=Autoreset.parse(autoreset),
         max_episode_steps=recipe.max_episode_steps,
         check=check,
@@ -110,7 +114,7 @@ def _check_count(name: str, value: int | None, most: int | None = None) -> None:
         raise ArgumentError(f"{name}: expected {expected}, got {value}")
 
 
-def compiled_recipe(
+def own_recipe(
     env: Any,
     engine: str,
     num_envs: int | None,
@@ -118,25 +122,24 @@ def compiled_recipe(
     wrappers: Sequence[Wrapper] | None,
     max_episode_steps: int | None,
 ) -> Recipe | None:
-    """How to build the compiled env of an id; None if it has none, or the Python env is what the caller wants.
+    """How to build the env of an id that is shoal's own or registered with it; None if Gymnasium's is to be built.
 
-    With ``engine="auto"`` the compiled env has to be a match: the id still means Gymnasium's own env, every keyword
-    is one that the compiled env knows, and nothing is to be wrapped around it.
+    Where both have one, ``engine="auto"`` takes the compiled env if it is a match: the id still means Gymnasium's own
+    env, every keyword is one that the compiled env knows, and nothing is to be wrapped around it.
     """
-    task = TASKS.get(env) if isinstance(env, str) else None
+    task = own_task(env) if isinstance(env, str) else None
     if task is None:
         return None
-    kind = task.load()
     given = env_kwargs or {}
     kwargs: Any = {**task.kwargs, **given} if isinstance(given, Mapping) else [{**task.kwargs, **own} for own in given]
     registered = gym.registry.get(env)
-    if registered is not None and engine != "kernel":
+    if is_shipped(env) and registered is not None and engine != "kernel":
         is_gymnasiums = str(registered.entry_point).startswith("gymnasium.envs.")
-        if engine != "auto" or wrappers or not has_numba() or not is_gymnasiums or not _knows(kind, kwargs):
+        if engine != "auto" or wrappers or not has_numba() or not is_gymnasiums or not _knows(task.env, kwargs):
             return None
-    limit = task.max_episode_steps if max_episode_steps is None else max_episode_steps
-    recipe = recipe_for(kind, num_envs, kwargs, wrappers, limit)
-    return replace(recipe, name=env, max_episode_steps=limit, registered=registered)
+    limit = task.time_limit if max_episode_steps is None else max_episode_steps
+    recipe = recipe_for(task.env, num_envs, kwargs, wrappers, limit)
+    return replace(recipe, name=env, registered=registered)
 
 
 def _knows(kind: type[KernelEnv], kwargs: Any) -> bool:

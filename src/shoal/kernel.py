@@ -21,7 +21,7 @@ space (of one element for a ``Discrete``), or a tuple of them for a ``Tuple`` or
 It holds anything when the function is called, so every element is to be written.
 
 The kernel engine compiles both functions with numba, and the plain functions that they call. Every other engine
-runs them as they stand (``adapters.kernel_env``), with the same rows.
+runs them as they stand (``adapters.kernel_env``), with the same rows wherever Python and numba calculate alike.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class KernelEnv:
         if unknown:
             known = f"it has {sorted(defaults)}" if defaults else "it has none"
             raise ArgumentError(f"{type(self).__name__}: no constant called {', '.join(unknown)}; {known}")
-        self.constants = {**defaults, **{name: _like(defaults[name], value) for name, value in changes.items()}}
+        self.constants = {**defaults, **{name: _like(name, defaults[name], value) for name, value in changes.items()}}
         self.render_mode = render_mode
 
     @property
@@ -170,8 +170,13 @@ def _declared(kind: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
     return np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-def _like(default: Any, value: Any) -> Any:
-    """A whole number for a constant that is a float stays a float, or another kind would have to be compiled."""
+def _like(name: str, default: Any, value: Any) -> Any:
+    """A value for a constant, of the kind that its default is, or another kind would have to be compiled."""
+    if np.shape(value) != np.shape(default):
+        raise ArgumentError(
+            f"{name}: expected {f'shape {np.shape(default)}' if np.ndim(default) else 'one number'}, got {value!r}; "
+            "a list of env_kwargs gives each env its own"
+        )
     return float(value) if isinstance(default, float) and isinstance(value, (int, np.integer)) else value
 
 

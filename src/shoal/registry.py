@@ -164,8 +164,17 @@ def find(task_id: Any) -> Task:
         if not callable(task_id):
             raise ArgumentError(f"task_id: expected a name or a callable that makes an env, got {task_id!r}")
         return Task(getattr(task_id, "__name__", type(task_id).__name__), task_id)
-    task = _compiled(task_id) or _registered.get(task_id)
-    return task if task is not None else _in_gymnasium(task_id)
+    return own_task(task_id) or _in_gymnasium(task_id)
+
+
+def is_shipped(task_id: str) -> bool:
+    """Whether the name is that of a compiled env that comes with shoal."""
+    return _compiled(task_id) is not None
+
+
+def own_task(task_id: str) -> Task | None:
+    """The task of this name if it is shoal's own or registered with it."""
+    return _compiled(task_id) or _registered.get(task_id)
 
 
 def _compiled(task_id: str) -> Task | None:

@@ -78,13 +78,15 @@ def _choose(config: EngineConfig) -> tuple[str, str]:
 
 def _compiled_or_plain(config: EngineConfig) -> tuple[str, str]:
     if not config.is_kernel:
-        raise ArgumentError(f"engine: {config.name} is not written as a KernelEnv, so the kernel engine cannot run it")
+        raise ArgumentError(
+            f"engine: the kernel engine runs KernelEnv classes without wrappers, and {config.name} is none"
+        )
     if has_numba():
         return "kernel", "the env is compiled"
     warnings.warn(
         f"numba is not installed, so {config.name} runs as plain Python: the same rows, but slowly. "
         "Install it with: pip install 'shoal[kernels]'",
-        stacklevel=2,
+        stacklevel=5,  # where the pool is made, seen from here
     )
     return "serial", "the env could be compiled, but numba is not installed"
 

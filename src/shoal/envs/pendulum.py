@@ -21,6 +21,7 @@ MAX_TORQUE = 2.0
 STEP_S = 0.05
 MASS = 1.0
 LENGTH = 1.0
+TURN = 2 * math.pi
 
 _HIGH = np.array([1.0, 1.0, MAX_SPEED], np.float32)
 
@@ -34,7 +35,15 @@ class Pendulum(KernelEnv):
 
     observation_space = spaces.Box(-_HIGH, _HIGH, dtype=np.float32)
     action_space = spaces.Box(-MAX_TORQUE, MAX_TORQUE, (1,), np.float32)
-    state = {"angle": np.float64, "speed": np.float64, "torque": np.float32, "has_torque": np.bool_}
+    state = {
+        "angle": np.float64,
+        "speed": np.float64,
+        "torque": np.float32,
+        "has_torque": np.bool_,
+        # The sine that the last observation showed, and the angle it is of: the next step begins with it.
+        "sine": np.float64,
+        "sine_of": np.float64,
+    }
     constants = {"g": 10.0, "version": 1}
     reset_options = {"x_init": math.pi, "y_init": 1.0}
     max_episode_steps = 200
@@ -54,16 +63,21 @@ class Pendulum(KernelEnv):
 
     def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
         """Turn with a torque."""
-        env.torque = min(max(action[0], -MAX_TORQUE), MAX_TORQUE)
-        env.has_torque = True
-        effort = np.float32(0.001) * (env.torque * env.torque)
-        turn = np.float32(3.0 / (MASS * LENGTH * LENGTH)) * env.torque
-        wrapped = (env.angle + math.pi) % (2 * math.pi) - math.pi
-        cost = wrapped * wrapped + 0.1 * (env.speed * env.speed) + effort
+        torque = np.float32(min(max(action[0], -MAX_TORQUE), MAX_TORQUE))
+        angle, speed = env.angle, env.speed
+        # A remainder would take longer than all the rest of the step.
+        wrapped = angle - TURN * np.floor((angle + math.pi) / TURN)
+        effort = np.float32(0.001) * (torque * torque)
+        cost = wrapped * wrapped + 0.1 * (speed * speed) + effort
 
-        raw = env.speed + (3 * env.g / (2 * LENGTH) * math.sin(env.angle) + turn) * STEP_S
-        env.speed = min(max(raw, -MAX_SPEED), MAX_SPEED)
-        env.angle += (raw if env.version == 0 else env.speed) * STEP_S
+        sine = env.sine if env.sine_of == angle else math.sin(angle)
+        turn = np.float32(3.0 / (MASS * LENGTH * LENGTH)) * torque
+        raw = speed + (3 * env.g / (2 * LENGTH) * sine + turn) * STEP_S
+        speed = min(max(raw, -MAX_SPEED), MAX_SPEED)
+        env.angle = angle + (raw if env.version == 0 else speed) * STEP_S
+        env.speed = speed
+        env.torque = torque
+        env.has_torque = True
         _observe(env, obs)
         return -cost, False
 
@@ -74,6 +88,8 @@ class Pendulum(KernelEnv):
 
 
 def _observe(env: Any, obs: Any) -> None:
+    env.sine = math.sin(env.angle)
+    env.sine_of = env.angle
     obs[0] = math.cos(env.angle)
-    obs[1] = math.sin(env.angle)
+    obs[1] = env.sine
     obs[2] = env.speed

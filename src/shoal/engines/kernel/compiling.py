@@ -23,16 +23,16 @@ import numba
 import numpy as np
 from numba import types
 from numba.core import cgutils
-from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
 from shoal.engines.kernel import random
+from shoal.engines.kernel.explaining import explain
 from shoal.engines.kernel.source import loop_source
 from shoal.errors import SpecError
 from shoal.kernel import KernelEnv, leaves_tuple
 
 if TYPE_CHECKING:
-    from shoal.spec import EnvSpec, SpaceTree
+    from shoal.spec import EnvSpec
 
 _log = logging.getLogger("shoal")
 
@@ -71,25 +71,21 @@ def compile_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
     }
     vars(module).update(parts)
     exec(compile(source, str(path), "exec"), vars(module))  # noqa: S102 - our own text, from names that were checked
+    loops = (module.step_rows, module.reset_rows)
     try:
-        return Kernel(_compiled(module.step_rows), _compiled(module.reset_rows))
-    except NumbaError as error:
-        raise _explained(kind, spec, jitted, error) from None
-
-
-def _compiled(function: Any) -> Run:
-    jit = numba.njit(nogil=True, error_model="numpy")
-    dispatcher = jit(function)
-    try:
-        dispatcher.enable_caching()
-        dispatcher.compile(_SIGNATURE)
-    except NumbaError:
-        raise
+        return Kernel(*(_compiled(loop, cached=True) for loop in loops))
     except Exception:
-        # A cache that is full, damaged or forbidden costs time, not the pool.
-        _log.warning("compiling %s without the cache in %s", function.__module__, cache_folder(), exc_info=True)
-        dispatcher = jit(function)
-        dispatcher.compile(_SIGNATURE)
+        explain(kind, spec, jitted.of)
+        # The author's functions are sound, so it was the cache: full, damaged or forbidden. That costs time, no more.
+        _log.warning("compiling %s without the cache in %s", type(kind).__name__, path.parent, exc_info=True)
+        return Kernel(*(_compiled(loop, cached=False) for loop in loops))
+
+
+def _compiled(function: Any, *, cached: bool) -> Run:
+    dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
+    if cached:
+        dispatcher.enable_caching()
+    dispatcher.compile(_SIGNATURE)
     # The dispatcher itself would look at the types of the arguments again on every call.
     entry: Run = dispatcher.overloads[_SIGNATURE.args].entry_point
     return entry
@@ -143,7 +139,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _digest(kind: KernelEnv, source: str, functions: Any) -> str:
     state = hashlib.sha256()
-    parts = [numba.__version__, np.__version__, platform.python_version(), source, repr(kind.record_dtype())]
+    versions = [numba.__version__, np.__version__, platform.python_version()]
+    parts = [*versions, repr(numba.config.BOUNDSCHECK), source, repr(kind.record_dtype())]
     for part in parts:
         state.update(part.encode())
     for file in (__file__, random.__file__):
@@ -205,37 +202,3 @@ def cache_folder() -> Path:
     if folder.stat().st_uid != os.getuid():
         raise SpecError(f"{folder} belongs to someone else; set SHOAL_CACHE_DIR to a folder of your own")
     return folder
-
-
-# ------------------------------------------------------------------ errors that point at the author's line
-
-
-def _explained(kind: KernelEnv, spec: EnvSpec, jitted: _Jitted, error: NumbaError) -> SpecError:
-    """The error of the author's function by itself, without the loop around it."""
-    record, rng = numba.from_dtype(kind.record_dtype()), random.RngType()
-    obs = _argument(spec.observation, leaves_tuple(kind.observation_space, "Obs"), written=True)
-    action = _argument(spec.action, leaves_tuple(kind.action_space, "Action"), written=False)
-    for name, arguments in (("reset", (record, rng, obs)), ("step", (record, action, rng, obs))):
-        function = getattr(kind, name)
-        try:
-            result = jitted.of(function).compile(arguments).signature.return_type
-        except NumbaError as own:
-            return SpecError(f"{type(kind).__name__}.{name} cannot be compiled:\n{own}")
-        if name == "step" and not (isinstance(result, types.BaseTuple) and len(result) == 2):
-            code = function.__code__
-            return SpecError(
-                f"{type(kind).__name__}.step must return (reward, terminated), it returns {result} "
-                f"({code.co_filename}, line {code.co_firstlineno})"
-            )
-    return SpecError(f"{type(kind).__name__} cannot be compiled:\n{error}")
-
-
-def _argument(tree: SpaceTree, group: Any, *, written: bool) -> Any:
-    """The numba type of an observation or action."""
-    leaves = []
-    for leaf in tree.leaves:
-        scalar, ndim = numba.from_dtype(leaf.dtype), len(leaf.shape) or int(written)
-        leaves.append(types.Array(scalar, ndim, "C") if ndim else scalar)
-    if group is None:
-        return leaves[0]
-    return types.BaseTuple.from_types(leaves, None if group is tuple else group)

@@ -18,7 +18,7 @@ Slice = Callable[[int, int, int], None]
 
 _WORTH_TRYING_S = 100e-6  # several times a hand-over between Python threads
 _TRIAL = 6  # runs of each form before the faster one is kept ...
-_KEPT_RUNS = 2000  # ... for this many runs
+_KEPT_S = 1.0  # ... for about this long
 
 
 class SharedRun:
@@ -65,12 +65,14 @@ class SharedRun:
         self._trials.append((split, perf_counter() - start))
         alone = min(seconds for was_split, seconds in self._trials if not was_split)
         if alone < _WORTH_TRYING_S:
-            self._decide(False)
+            self._decide(False, alone)
         elif len(self._trials) == 2 * _TRIAL:
-            self._decide(min(seconds for was_split, seconds in self._trials if was_split) < alone)
+            together = min(seconds for was_split, seconds in self._trials if was_split)
+            self._decide(together < alone, min(together, alone))
 
-    def _decide(self, splits: bool) -> None:
-        self._splits, self._runs_left, self._trials = splits, _KEPT_RUNS, []
+    def _decide(self, splits: bool, run_s: float) -> None:
+        self._splits, self._trials = splits, []
+        self._runs_left = int(_KEPT_S / max(run_s, 1e-6))
 
     def _run_split(self, part: Slice, size: int) -> None:
         self._settle()

@@ -38,8 +38,13 @@ def open_pool(spec: EnvSpec) -> Pool:
         affinity=_affinity(config),
         implicit_reset=True,
         bounded_actions=False,
+        name=task.id,
     )
-    spec.core = pool.spec
+    try:
+        spec.learn(pool.spec)
+    except BaseException:
+        pool.close()
+        raise
     return pool
 
 
