@@ -4,8 +4,9 @@ SHELL := bash
 
 PYTHON ?= python3
 EXTRAS ?= dev,kernels,torch
-BENCH_EXTRAS ?= cli,envs,monitor
-BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch matplotlib rich
+BENCH_EXTRAS ?= cli,envs,kernels,monitor
+# gymnax needs six and does not say so.
+BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch envpool==1.2.5 gymnax six matplotlib rich
 
 VENV := .venv
 BENCH_VENV := .venv-bench
@@ -38,6 +39,7 @@ check: $(VENV)/.installed ## lint, formatting, types, spelling
 .PHONY: bench
 bench: $(BENCH_VENV)/.installed ## compare with peers, in a virtual environment of its own
 	@$(BENCH_VENV)/bin/python benchmarks/python_envs.py $(BENCH_ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/compiled_envs.py $(BENCH_ARGS)
 
 .PHONY: docs
 docs: $(VENV)/.installed ## build the documentation into site/

@@ -105,8 +105,8 @@ class Pool:
             ActionError: If any action is unfit; no env has moved then.
             StateError: If rows of an earlier send are still to be received.
         """
+        dispatch = self._dispatch
         with self._gate:
-            dispatch = self._dispatch
             if not dispatch.traffic.is_empty:
                 dispatch.settle()
                 if not dispatch.traffic.is_empty:
@@ -264,27 +264,29 @@ class Pool:
 class Gate:
     """Lets one thread in at a time, nobody once it is closed, and adds up the time spent inside."""
 
-    __slots__ = ("_entered", "_lock", "_what", "inside_s", "is_closed")
+    __slots__ = ("_acquire", "_entered", "_release", "_what", "inside_s", "is_closed")
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._lock = threading.Lock()
+        lock = threading.Lock()
+        # The two methods themselves: this is passed through on every call.
+        self._acquire, self._release = lock.acquire, lock.release
         self._entered = 0.0
         self.inside_s = 0.0
         self.is_closed = False
 
     def try_enter(self) -> bool:
         """Enter if nobody is inside."""
-        return self._lock.acquire(blocking=False)
+        return self._acquire(False)
 
     def leave(self) -> None:
         """Let the next one in."""
-        self._lock.release()
+        self._release()
 
     def __enter__(self) -> None:
         if self.is_closed:
             raise ClosedPool(f"{self._what} is closed")
-        if not self._lock.acquire(blocking=False):
+        if not self._acquire(False):
             raise BusyPool(f"another thread is inside {self._what}; give each thread its own pool, or take turns")
         self._entered = perf_counter()
 
@@ -292,6 +294,6 @@ class Gate:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.inside_s += perf_counter() - self._entered
-        self._lock.release()
-        if self.is_closed and isinstance(error, FaultError):
+        self._release()
+        if error is not None and self.is_closed and isinstance(error, FaultError):
             raise ClosedPool(f"{self._what} was closed meanwhile") from error

@@ -42,6 +42,7 @@ class RowReader:
         # Indexing a column by its block takes as long as copying a small one: done once.
         scalars = (rows.reward, rows.terminated, rows.truncated, rows.elapsed, rows.first)
         self._scalars_of_block = [tuple(column[block] for column in scalars) for block in range(self._blocks)]
+        self._copies_of_block = [tuple(column.copy for column in columns) for columns in self._scalars_of_block]
         self._obs_of_block: list[list[Any]] = [
             [None if column is None else column[block] for column in rows.obs] for block in range(self._blocks)
         ]
@@ -54,7 +55,7 @@ class RowReader:
     def release(self) -> None:
         """Let go of the memory. The counters stay."""
         self._scalars_of_block, self._obs_of_block, self._final = [], [], []
-        self._fields_of_block, self._final_info = [], {}
+        self._copies_of_block, self._fields_of_block, self._final_info = [], [], {}
 
     def next_block(self, *, keep_rows: bool = False) -> None:
         """Turn to the block that the next results go to; ``keep_rows`` when only some envs will write to it."""
@@ -67,23 +68,15 @@ class RowReader:
 
     def read_all(self) -> Batch:
         """The rows of all envs, in order. Takes what the engine keeps for them beside the rows."""
-        reward, terminated, truncated, elapsed, first = self._scalars_of_block[self.block]
-        columns = self._obs_of_block[self.block]
+        block = self.block
+        reward, terminated, truncated, elapsed, first = self._copies_of_block[block]
+        columns = self._obs_of_block[block]
         if self._is_plain:
             obs = columns[0] if self._views else columns[0].copy()
         else:
             obs = self._nested([None if c is None else c if self._views else c.copy() for c in columns])
         batch = Batch(
-            obs,
-            reward.copy(),
-            terminated.copy(),
-            truncated.copy(),
-            self._env_id_N.copy(),
-            elapsed.copy(),
-            first.copy(),
-            (),
-            NOTHING,
-            NOTHING,
+            obs, reward(), terminated(), truncated(), self._env_id_N.copy(), elapsed(), first(), (), NOTHING, NOTHING
         )
         if self._has_fields:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[self.block].items()}
