@@ -30,6 +30,7 @@ def main() -> None:
     answers = _claim_stdout()
     import importlib
 
+    import compiled_contenders  # noqa: F401 (adds its contenders and loads to the others)
     from contenders import CONTENDERS
 
     contender = CONTENDERS[sys.argv[1]]

@@ -25,7 +25,7 @@ from rich.console import Console
 from targets import check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 FULL = Plan(rounds=15, slice_s=0.3)
 QUICK = Plan(rounds=4, slice_s=0.15)
@@ -39,8 +39,7 @@ MODES: dict[str, Callable[[modes.Setting], list[reporting.Grid]]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    # Cells and notes stay whole when the output goes to a file.
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = make_console()
     turns_per_us = calibrate()
     setting = modes.Setting(dict(options.python), turns_per_us, options.quick, frozenset(options.contender))
     if options.mode:
@@ -49,18 +48,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _run_loads(options.load or list(LOADS), setting, options.out, console)
 
 
+def make_console() -> Console:
+    # Cells and notes stay whole when the output goes to a file.
+    return Console() if sys.stdout.isatty() else Console(width=160)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter slices")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"), help="folder for the results")
-    parser.add_argument("--load", action="extend", nargs="+", default=[], choices=LOADS, metavar="NAME")
-    parser.add_argument("--contender", action="extend", nargs="+", default=[], choices=CONTENDERS, metavar="NAME")
-    parser.add_argument(
-        "--python", action="append", default=[], type=_library_and_path, metavar="LIBRARY=PATH", help="its own Python"
-    )
+    parser = common_parser(__doc__, LOADS, CONTENDERS)
     only = parser.add_mutually_exclusive_group()
     for name, run in MODES.items():
         only.add_argument(f"--{name}", dest="mode", action="store_const", const=name, help=run.__doc__)
+    return parser
+
+
+def common_parser(about: str, loads: Iterable[str], contenders: Iterable[str]) -> argparse.ArgumentParser:
+    """The options of every run that compares."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter slices")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"), help="folder for the results")
+    parser.add_argument("--load", action="extend", nargs="+", default=[], choices=loads, metavar="NAME")
+    parser.add_argument("--contender", action="extend", nargs="+", default=[], choices=contenders, metavar="NAME")
+    parser.add_argument(
+        "--python", action="append", default=[], type=_library_and_path, metavar="LIBRARY=PATH", help="its own Python"
+    )
     return parser
 
 
@@ -94,10 +104,10 @@ def _run_loads(keys: Sequence[str], setting: modes.Setting, out: Path, console: 
     reporting.write_markdown(out / "python_envs.md", "Python envs", method, grids, stage.versions)
     about = {"rounds": plan.rounds, "slice_s": plan.slice_s, "versions": stage.versions}
     reporting.write_json(out / "python_envs.json", reports.values(), verdicts, about)
-    _draw(out / "python_envs.png", list(reports.values()), console)
+    draw_chart(out / "python_envs.png", list(reports.values()), console)
 
 
-def _draw(path: Path, reports: list[LoadReport], console: Console) -> None:
+def draw_chart(path: Path, reports: list[LoadReport], console: Console) -> None:
     try:
         from chart import draw
 

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from targets import Verdict
 
-REFERENCES = {"gymnasium-async": "x Async", "gymnasium-sync": "x Sync", "raw-loop": "x raw loop"}
+REFERENCES = {
+    "gymnasium-async": "x Async",
+    "gymnasium-sync": "x Sync",
+    "raw-loop": "x raw loop",
+    "envpool-1": "x EnvPool 1 thread",
+    "gymnasium-numpy": "x numpy vector",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ def _result_row(result: Result, report: LoadReport, references: Mapping[str, str
         f"{result.spread:.0%}",
         *ratios,
         f"{result.us_per_call:,.1f}",
-        number(result.cpu_us_per_step, ",.1f"),
+        microseconds(result.cpu_us_per_step),
     )
 
 
@@ -115,6 +121,11 @@ def met_words(is_met: bool | None) -> str:
 
 def number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
+
+
+def microseconds(value: float | None) -> str:
+    """With a digit after the point, or three where that would hide the figure."""
+    return number(value, ",.1f" if value is None or value >= 10 else ".3f")
 
 
 def machine() -> dict[str, Any]:

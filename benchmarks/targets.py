@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from contenders import CONTENDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from harness import LoadReport, Result
 
@@ -84,9 +84,9 @@ def _targets() -> Iterator[Target | CallTarget]:
 TARGETS: tuple[Target | CallTarget, ...] = tuple(_targets())
 
 
-def check(reports: Mapping[str, LoadReport]) -> list[Verdict]:
+def check(reports: Mapping[str, LoadReport], targets: Iterable[Target | CallTarget] = TARGETS) -> list[Verdict]:
     """The verdict on every target whose load was run."""
-    return [_verdict(target, reports[target.load]) for target in TARGETS if target.load in reports]
+    return [_verdict(target, reports[target.load]) for target in targets if target.load in reports]
 
 
 def _verdict(target: Target | CallTarget, report: LoadReport) -> Verdict:

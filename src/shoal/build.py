@@ -20,7 +20,10 @@ from shoal.slot import Autoreset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gymnasium.envs.registration import EnvSpec
+
     from shoal.kernel import KernelEnv
+    from shoal.registry import Task
     from shoal.seeding import Seed
 
 # Views stay valid for one further call, and the call after that writes to a block nobody looks at.
@@ -134,12 +137,20 @@ def own_recipe(
     kwargs: Any = {**task.kwargs, **given} if isinstance(given, Mapping) else [{**task.kwargs, **own} for own in given]
     registered = gym.registry.get(env)
     if is_shipped(env) and registered is not None and engine != "kernel":
-        is_gymnasiums = str(registered.entry_point).startswith("gymnasium.envs.")
-        if engine != "auto" or wrappers or not has_numba() or not is_gymnasiums or not _knows(task.env, kwargs):
+        is_same = _is_gymnasiums_own(registered, task) and _knows(task.env, kwargs)
+        if engine != "auto" or wrappers or not is_same or not has_numba():
             return None
     limit = task.time_limit if max_episode_steps is None else max_episode_steps
     recipe = recipe_for(task.env, num_envs, kwargs, wrappers, limit)
     return replace(recipe, name=env, registered=registered)
+
+
+def _is_gymnasiums_own(registered: EnvSpec, task: Task) -> bool:
+    """Whether an id means what it means in Gymnasium, not something that was registered in its place."""
+    own = str(registered.entry_point).startswith("gymnasium.envs.") and not registered.additional_wrappers
+    options, _ = task.options()
+    same = registered.max_episode_steps == task.max_episode_steps
+    return own and same and all(options.get(name) == value for name, value in registered.kwargs.items())
 
 
 def _knows(kind: type[KernelEnv], kwargs: Any) -> bool:

@@ -22,7 +22,7 @@ from shoal.readiness import Readiness, check_ids
 from shoal.reading import RowReader
 from shoal.seeding import Seed, seeds_of
 from shoal.slot import Autoreset
-from shoal.snapshot import Snapshot, snapshots
+from shoal.snapshot import Snapshot, check_snapshot, snapshots
 from shoal.traffic import Held, Traffic
 
 if TYPE_CHECKING:
@@ -351,33 +351,32 @@ class Dispatch:
 
     def snapshot(self, env_id: Ids) -> Snapshot:
         """Everything that idle envs are."""
-        ids = self.check_ids(env_id)
-        self._refuse_busy(ids)
+        ids = self._refuse_busy(self.check_ids(env_id))
         self.ready.refuse_unready([i for i in ids if self.ready.fresh_N[i] or i in self.ready.faulted])
         return Snapshot(self._engine.spec.id, snapshots(self._engine).snapshot(ids, self.reader.block))
 
     def restore(self, snapshot: Snapshot, env_id: Ids) -> None:
         """Make idle envs what others were."""
-        ids = self.check_ids(env_id)
-        self._refuse_busy(ids)
+        ids = self._refuse_busy(self.check_ids(env_id))
         engine = snapshots(self._engine)
-        snapshot.check(self._engine.spec.id, len(ids))
+        check_snapshot(snapshot, self._engine.spec.id, len(ids), engine.snapshot(ids[:1], self.reader.block))
+        self.reader.next_block(keep_rows=True)
         engine.restore(ids, self.reader.block, snapshot.arrays)
         self._drop_faults(ids)
         self.ready.note_reset(ids)
         if self._autoreset is Autoreset.DISABLED:
             self.ready.note_ends(ids, self.reader.latest(ids))
 
-    def _refuse_busy(self, ids: Sequence[int]) -> None:
+    def _refuse_busy(self, ids: list[int]) -> list[int]:
         if busy := [i for i in ids if self.traffic.is_busy(i)]:
             raise StateError(f"envs {busy} are under way: recv() their rows first")
+        return ids
 
     # ------------------------------------------------------------------ calls
 
     def ask(self, calls: dict[int, Call]) -> tuple[Any, ...]:
         """Call into idle envs and return the answers, in the order of the ids."""
-        ids = list(calls)
-        self._refuse_busy(ids)
+        ids = self._refuse_busy(list(calls))
         try:
             self._submit(ids, Command.CALL, {i: Request(call=call) for i, call in calls.items()})
             while len(self.traffic.landed(ids)) < len(ids):

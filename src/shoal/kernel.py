@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from keyword import iskeyword
 from types import FunctionType
 from typing import Any, ClassVar
 
@@ -39,6 +40,10 @@ from shoal.spec import Field
 
 Fields = Mapping[str, Any]
 
+# What a field would hide when the env runs uncompiled.
+_TAKEN = frozenset(
+    ("action_space", "kind", "metadata", "np_random", "observation_space", "record", "render_mode", "spec", "unwrapped")
+)
 _LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -92,6 +97,8 @@ class KernelEnv:
             known = f"it has {sorted(defaults)}" if defaults else "it has none"
             raise ArgumentError(f"{type(self).__name__}: no constant called {', '.join(unknown)}; {known}")
         self.constants = {**defaults, **{name: _like(name, defaults[name], value) for name, value in changes.items()}}
+        if render_mode not in (None, "rgb_array"):
+            raise ArgumentError(f"{type(self).__name__}: render_mode: expected 'rgb_array', got {render_mode!r}")
         self.render_mode = render_mode
 
     @property
@@ -130,16 +137,20 @@ class KernelEnv:
                 raise SpecError(f"{name}: {attribute} is missing")
         for what in ("observation_space", "action_space"):
             _check_space(getattr(self, what), f"{name}.{what}")
-        groups = (self.state, self.info, self.constants, self.reset_options)
-        names = [field for group in groups for field in group]
-        twice = sorted({field for field in names if names.count(field) > 1})
-        if twice:
-            raise SpecError(f"{name}: fields declared more than once: {twice}")
-        odd = [field for field in names if not field.isidentifier() or field.startswith("_")]
-        if odd:
-            raise SpecError(f"{name}: {odd} cannot be names of fields")
-        if not names:
+        declared = [*self.state.items(), *self.info.items()]
+        given = [*self.constants.items(), *self.reset_options.items()]
+        fields = [field for field, _ in (*declared, *given)]
+        if not fields:
             raise SpecError(f"{name}: declare at least one field of state")
+        for field in fields:
+            _check_name(field, f"{name}: field")
+            if field in _TAKEN:
+                raise SpecError(f"{name}: field {field!r}: the name is taken")
+            if fields.count(field) > 1:
+                raise SpecError(f"{name}: field {field!r} is declared more than once")
+        for read, group in ((_declared, declared), (_kind_of, given)):
+            for field, kind in group:
+                _check_kind(read, kind, f"{name}: field {field!r}")
 
     def __repr__(self) -> str:
         options = ", ".join(f"{key}={value!r}" for key, value in self.constants.items())
@@ -155,14 +166,32 @@ def leaves_tuple(space: Space[Any], name: str) -> Any:
 
 def _check_space(space: Space[Any], where: str) -> None:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        children = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        children = list(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+        if not children:
+            raise SpecError(f"{where} is empty")
         for key, child in children:
-            if isinstance(key, str) and (not key.isidentifier() or key.startswith("_")):
-                raise SpecError(f"{where}: key {key!r} cannot be a name")
+            if isinstance(space, spaces.Dict):
+                _check_name(key, f"{where}: key")
             if not isinstance(child, _LEAVES):
                 raise SpecError(f"{where}[{key!r}]: {type(child).__name__} cannot be compiled")
     elif not isinstance(space, _LEAVES):
         raise SpecError(f"{where}: {type(space).__name__} cannot be compiled")
+
+
+def _check_name(name: Any, where: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or iskeyword(name) or name.startswith("_"):
+        raise SpecError(f"{where} {name!r} cannot be a name")
+
+
+def _check_kind(read: Callable[[Any], tuple[np.dtype[Any], tuple[int, ...]]], kind: Any, where: str) -> None:
+    try:
+        dtype, shape = read(kind)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{where}: {kind!r} is no type of number ({error})") from None
+    if dtype.kind not in "biuf" or any(not isinstance(size, int) or size < 1 for size in shape):
+        raise SpecError(f"{where}: expected numbers or an array of numbers, got {kind!r}")
+    if shape and dtype == np.bool_:
+        raise SpecError(f"{where}: numba has no arrays of bools in records; declare it as np.uint8")
 
 
 def _declared(kind: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -170,18 +199,20 @@ def _declared(kind: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
     return np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
 
 
+def _kind_of(value: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    array = np.asarray(value)
+    return array.dtype, array.shape
+
+
 def _like(name: str, default: Any, value: Any) -> Any:
-    """A value for a constant, of the kind that its default is, or another kind would have to be compiled."""
+    """A value for a constant, in the type of its default where it fits: another type would be compiled anew."""
     if np.shape(value) != np.shape(default):
         raise ArgumentError(
             f"{name}: expected {f'shape {np.shape(default)}' if np.ndim(default) else 'one number'}, got {value!r}; "
             "a list of env_kwargs gives each env its own"
         )
-    return float(value) if isinstance(default, float) and isinstance(value, (int, np.integer)) else value
-
-
-def _kind_of(value: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise SpecError(f"a constant must be a number or an array of numbers, got {value!r}")
-    return array.dtype, array.shape
+    own, given = np.asarray(default), np.asarray(value)
+    fits = np.can_cast(given.dtype, own.dtype, "same_kind") or (own.dtype.kind == "f" and given.dtype.kind in "iu")
+    if not fits:
+        return value
+    return given.astype(own.dtype) if own.shape else given.astype(own.dtype).item()

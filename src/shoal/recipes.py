@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
+from shoal.adapters import adapt
 from shoal.errors import ArgumentError
 from shoal.kernel import KernelEnv
 
@@ -100,14 +101,14 @@ def recipe_for(
         factories = [factory(sources[0], kwargs[0])] * len(sources)
     first = sources[0]
     name = first.id if isinstance(first, RegisteredSpec) else getattr(first, "__name__", type(first).__name__)
-    is_kernel = not wrap and all(_is_kind(source) for source in sources)
+    all_kinds = all(_is_kind(source) for source in sources)
     if all(isinstance(source, RegisteredSpec) for source in sources):
         limit = None  # a registered env keeps the limit by itself; for anything else the pool does
-    elif max_episode_steps is None and is_kernel:
+    elif max_episode_steps is None and all_kinds:
         limit = first.max_episode_steps
     else:
         limit = max_episode_steps
-    return Recipe(factories, name, limit, is_kernel)
+    return Recipe(factories, name, limit, is_kernel=all_kinds and not wrap)
 
 
 def _is_kind(source: Any) -> bool:
@@ -154,6 +155,8 @@ def _kwargs_per_env(env_kwargs: EnvKwargs, num_envs: int) -> list[dict[str, Any]
 
 
 def _wrap(env: Any, wrappers: tuple[Wrapper, ...]) -> Any:
+    if wrappers:
+        env = adapt(env)  # wrappers are Gymnasium's, so they need an env that is
     for wrapper in wrappers:
         env = wrapper(env)
     return env

@@ -31,12 +31,19 @@ class Snapshot:
         """How many envs it holds."""
         return len(next(iter(self.arrays.values())))
 
-    def check(self, env: str, count: int) -> None:
-        """Raise ``ArgumentError`` unless it can be restored into ``count`` envs of this id."""
-        if env != self.env:
-            raise ArgumentError(f"restore: the snapshot is of {self.env}, the pool has {env}")
-        if len(self) not in (1, count):
-            raise ArgumentError(f"restore: {len(self)} snapshots do not fit {count} envs")
+
+def check_snapshot(snapshot: Any, env: str, count: int, like: Arrays) -> None:
+    """Raise ``ArgumentError`` unless a snapshot can be restored into ``count`` envs of this id with such arrays."""
+    if not isinstance(snapshot, Snapshot) or not snapshot.arrays:
+        raise ArgumentError(f"restore: expected what snapshot() returned, got {snapshot!r}")
+    if env != snapshot.env:
+        raise ArgumentError(f"restore: the snapshot is of {snapshot.env}, the pool has {env}")
+    if len(snapshot) not in (1, count):
+        raise ArgumentError(f"restore: {len(snapshot)} snapshots do not fit {count} envs")
+    for name, array in like.items():
+        given = snapshot.arrays.get(name)
+        if given is None or (given.dtype, given.shape[1:]) != (array.dtype, array.shape[1:]):
+            raise ArgumentError(f"restore: the snapshot is of a {env} that was made with other options")
 
 
 class TakesSnapshots(Protocol):

@@ -43,6 +43,11 @@ class Leaf:
         """Whether the leaf is a column in memory; otherwise its values are Python objects."""
         return self.dtype != OBJECT
 
+    def blank(self) -> np.ndarray[Any, Any]:
+        """A value of an array leaf that says nothing: zero, or what the bounds allow that is closest to it."""
+        zero = np.zeros(self.shape, self.dtype)
+        return zero if self.low is None else np.clip(zero, self.low, self.high).astype(self.dtype)
+
     def fit(self, value: Any) -> Any:
         """One env's value as this leaf stores it.
 
@@ -203,6 +208,8 @@ class EnvSpec:
         render_mode: The env's render mode.
         registered: Gymnasium's ``EnvSpec`` of a registered env, if it has one.
         info: Info fields that come with every row. Other infos take the side channel.
+        players: Names of those who play in a multi-player env; empty for all others.
+        player: The contract of one player, if there are players. They all have the same.
     """
 
     observation: SpaceTree
@@ -212,12 +219,16 @@ class EnvSpec:
     render_mode: str | None = None
     registered: Any = None
     info: tuple[Field, ...] = ()
+    players: tuple[str, ...] = ()
+    player: EnvSpec | None = None
 
     def difference(self, other: EnvSpec) -> str | None:
         """What in ``other`` differs from this spec, in words; None if the two agree."""
         for mine, theirs in ((self.observation, other.observation), (self.action, other.action)):
             if mine.space != theirs.space:
                 return f"its {mine.name} space is {_first_difference(theirs, mine)}"
+        if self.players != other.players:
+            return f"its players are {list(other.players)}, not {list(self.players)}"
         return None
 
 

@@ -22,6 +22,10 @@ def adapt(env: Any) -> Any:
         from shoal.adapters.kernel_env import PlainKernelEnv
 
         return PlainKernelEnv(env)
+    if is_pettingzoo(env):
+        from shoal.adapters.pettingzoo import ParallelEnvAdapter
+
+        return ParallelEnvAdapter(env)
     if hasattr(env, "observation_space") and hasattr(env, "action_space"):
         return env
     # Only an env whose author imported dm_env can be a dm_env environment.
@@ -31,13 +35,26 @@ def adapt(env: Any) -> Any:
 
         return DmEnvAdapter(env)
     raise SpecError(
-        f"{type(env).__name__} is no env: it has neither observation_space and action_space (Gymnasium) "
+        f"{type(env).__name__} is no env: it has neither observation_space and action_space (Gymnasium, PettingZoo) "
         "nor observation_spec and action_spec (dm_env)"
+    )
+
+
+def is_pettingzoo(env: Any) -> bool:
+    """Whether an env is one of PettingZoo's: its spaces are methods, which take the name of an agent."""
+    library = sys.modules.get("pettingzoo")
+    if library is not None and isinstance(env, (library.ParallelEnv, library.AECEnv)):
+        return True
+    return hasattr(env, "possible_agents") and all(
+        callable(getattr(env, name, None)) for name in ("observation_space", "action_space")
     )
 
 
 def describe(env: Any, name: str) -> EnvSpec:
     """The contract of an adapted env."""
+    # Only the adapter's own word counts: a Gymnasium env may call anything its players.
+    adapter = sys.modules.get("shoal.adapters.pettingzoo")
+    has_players = adapter is not None and isinstance(env, adapter.ParallelEnvAdapter)
     return EnvSpec(
         observation=SpaceTree(env.observation_space, "observation"),
         action=SpaceTree(env.action_space, "action"),
@@ -45,4 +62,6 @@ def describe(env: Any, name: str) -> EnvSpec:
         metadata=dict(getattr(env, "metadata", None) or {}),
         render_mode=getattr(env, "render_mode", None),
         registered=getattr(env, "spec", None),
+        players=env.players if has_players else (),
+        player=env.player if has_players else None,
     )

@@ -30,8 +30,7 @@ class PlainKernelEnv(gym.Env[Any, Any]):
     def __init__(self, kind: KernelEnv, records: np.ndarray[Any, Any] | None = None) -> None:
         kind.check()
         self.kind = kind
-        # An item of a record array is a view of it, with the fields as attributes.
-        self.record: Any = (kind.records(1) if records is None else records).view(np.recarray)[0]
+        self.record = Record((kind.records(1) if records is None else records)[0])
         self.observation_space = kind.observation_space
         self.action_space = kind.action_space
         self.render_mode = kind.render_mode
@@ -45,12 +44,14 @@ class PlainKernelEnv(gym.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; ``options`` may set what the kind declares as ``reset_options``."""
         super().reset(seed=seed)
-        for name, value in checked_options(self.kind, options).items():
-            self.record[name] = value
         leaves, obs = self._blank()
-        self.kind.reset(self.record, self.np_random, obs)
-        for name, value in self.kind.reset_options.items():
-            self.record[name] = value
+        try:
+            for name, value in checked_options(self.kind, options).items():
+                setattr(self.record, name, value)
+            self.kind.reset(self.record, self.np_random, obs)
+        finally:
+            for name, value in self.kind.reset_options.items():
+                setattr(self.record, name, value)
         return self._observation(leaves), self.info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -63,9 +64,9 @@ class PlainKernelEnv(gym.Env[Any, Any]):
 
     def info(self) -> dict[str, Any]:
         """The info fields, as values of their own."""
-        values: dict[str, Any] = {name: np.copy(self.record[name])[()] for name in self.kind.info}
+        fields = {name: self.record.field(name) for name in self.kind.info}
         # Gymnasium batches Python's bools, and takes numpy's for objects.
-        return {name: bool(value) if isinstance(value, np.bool_) else value for name, value in values.items()}
+        return {name: bool(value) if isinstance(value, np.bool_) else value for name, value in fields.items()}
 
     def render(self) -> Any:
         """A picture of the env, drawn by Gymnasium's env of the same kind."""
@@ -89,14 +90,14 @@ class PlainKernelEnv(gym.Env[Any, Any]):
 
     def __getattr__(self, name: str) -> Any:
         record = self.__dict__.get("record")
-        if record is not None and name in record.dtype.names:
-            return np.copy(record[name])[()]
+        if record is not None and name in record:
+            return record.field(name)
         raise AttributeError(f"{type(self.__dict__.get('kind')).__name__} has no field {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         record = self.__dict__.get("record")
-        if record is not None and name in record.dtype.names:
-            record[name] = value
+        if record is not None and name in record:
+            setattr(record, name, value)
         else:
             super().__setattr__(name, value)
 
@@ -109,6 +110,50 @@ class PlainKernelEnv(gym.Env[Any, Any]):
     def _observation(self, leaves: list[Any]) -> Any:
         values = [a if leaf.shape else a[0] for a, leaf in zip(leaves, self._obs_tree.leaves, strict=True)]
         return self._obs_tree.unflatten(values)
+
+
+_WIDE: dict[str, Any] = {
+    "f": np.float64,
+    "i": np.int64,
+    "u": lambda n: n if n.itemsize == 8 else np.int64(n),
+    "b": bool,
+}
+
+
+class Record:
+    """The fields of one env as attributes, whatever they are called: writing to one writes to the array behind it."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Any) -> None:
+        object.__setattr__(self, "_fields", fields)
+
+    def __reduce__(self) -> Any:
+        return _copied_record, (np.array(self._fields),)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            value = self._fields[name]
+        except ValueError:
+            raise AttributeError(f"env has no field {name!r}; it has {list(self._fields.dtype.names)}") from None
+        # Compiled code widens narrow numbers where it mixes them with others, and numpy does not.
+        return _WIDE[value.dtype.kind](value) if value.shape == () else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self:
+            raise AttributeError(f"env has no field {name!r}; it has {list(self._fields.dtype.names)}")
+        self._fields[name] = value
+
+    def field(self, name: str) -> Any:
+        """A copy of a field, in its own type."""
+        return np.copy(self._fields[name])[()]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields.dtype.names
+
+
+def _copied_record(fields: np.ndarray[Any, Any]) -> Record:
+    return Record(fields.reshape(1)[0])
 
 
 def _group(kind: Any, leaves: list[Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,11 @@ def _compiled_or_plain(config: EngineConfig) -> tuple[str, str]:
 
 def has_numba() -> bool:
     """Whether kernels can be compiled here."""
-    return importlib.util.find_spec("numba") is not None
+    try:
+        importlib.import_module("numba")
+    except ImportError:  # not there, or not made for the numpy that is
+        return False
+    return True
 
 
 def _measure(config: EngineConfig) -> tuple[float, float]:

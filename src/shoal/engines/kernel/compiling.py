@@ -15,12 +15,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
+from gymnasium.spaces import Dict
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -76,6 +78,8 @@ def compile_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
         return Kernel(*(_compiled(loop, cached=True) for loop in loops))
     except Exception:
         explain(kind, spec, jitted.of)
+        if not path.exists():
+            return Kernel(*(_compiled(loop, cached=False) for loop in loops))
         # The author's functions are sound, so it was the cache: full, damaged or forbidden. That costs time, no more.
         _log.warning("compiling %s without the cache in %s", type(kind).__name__, path.parent, exc_info=True)
         return Kernel(*(_compiled(loop, cached=False) for loop in loops))
@@ -116,15 +120,23 @@ class _Jitted:
             )
             self._done[function] = numba.njit(error_model="numpy")(twin)
             names.update(
-                {name: self.of(value) for name, value in _globals_of(function) if isinstance(value, FunctionType)}
+                {
+                    name: self.of(value)
+                    for name, value in _globals_of(function)
+                    if isinstance(value, FunctionType) and function.__globals__.get(name) is value
+                }
             )
         return self._done[function]
 
 
 def _globals_of(function: Any) -> Iterator[tuple[str, Any]]:
+    """What the names in a function mean, names of a module's attributes included."""
     names = function.__globals__
     for code in _codes(function.__code__):
-        yield from ((name, names[name]) for name in code.co_names if name in names)
+        used = [(name, names[name]) for name in code.co_names if name in names]
+        yield from used
+        for module in (value for _, value in used if isinstance(value, ModuleType)):
+            yield from ((name, getattr(module, name)) for name in code.co_names if hasattr(module, name))
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -140,7 +152,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def _digest(kind: KernelEnv, source: str, functions: Any) -> str:
     state = hashlib.sha256()
     versions = [numba.__version__, np.__version__, platform.python_version()]
-    parts = [*versions, repr(numba.config.BOUNDSCHECK), source, repr(kind.record_dtype())]
+    spaces = [repr(list(space)) for space in (kind.observation_space, kind.action_space) if isinstance(space, Dict)]
+    parts = [*versions, repr(numba.config.BOUNDSCHECK), source, repr(kind.record_dtype()), *spaces]
     for part in parts:
         state.update(part.encode())
     for file in (__file__, random.__file__):
@@ -161,28 +174,40 @@ def _add_function(state: Any, function: Any, seen: set[Any]) -> None:
     cells = [("", cell.cell_contents) for cell in function.__closure__ or ()]
     for name, value in [*_globals_of(function), *cells, ("", function.__defaults__)]:
         state.update(name.encode())
-        if isinstance(value, FunctionType):
-            _add_function(state, value, seen)
-        elif isinstance(getattr(value, "py_func", None), FunctionType):
-            _add_function(state, value.py_func, seen)
-        elif isinstance(value, np.ndarray):
-            state.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
-        else:
-            state.update((value.__name__ if isinstance(value, (ModuleType, type)) else repr(value)).encode())
+        _add_value(state, value, seen)
+
+
+def _add_value(state: Any, value: Any, seen: set[Any]) -> None:
+    """Add what a global means to compiled code, in full: numba makes a constant of it."""
+    if isinstance(value, FunctionType):
+        _add_function(state, value, seen)
+    elif isinstance(getattr(value, "py_func", None), FunctionType):
+        _add_function(state, value.py_func, seen)
+    elif isinstance(value, np.ndarray):
+        state.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+    elif isinstance(value, (tuple, list)):
+        state.update(f"{type(value).__name__}{len(value)}".encode())
+        for item in value:
+            _add_value(state, item, seen)
+    elif isinstance(value, type) and issubclass(value, Enum):
+        state.update(repr([(member.name, member.value) for member in value]).encode())
+    else:
+        state.update((value.__name__ if isinstance(value, (ModuleType, type)) else repr(value)).encode())
 
 
 def _source_file(name: str, source: str) -> Path:
     """The file of this name, written if it is not there yet. It is never written twice: numba looks at its date."""
     path = cache_folder() / name
     if not path.exists():
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-            file.write(source)
         try:
-            os.link(file.name, path)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp") as file:
+                file.write(source)
+                file.flush()
+                os.link(file.name, path)
         except FileExistsError:
             pass  # another process was first, with the same text
-        finally:
-            os.unlink(file.name)
+        except OSError:
+            _log.info("no file can be kept in %s", path.parent, exc_info=True)
     return path
 
 

@@ -81,7 +81,8 @@ class KernelEngine:
         self._steps = np.zeros(count, np.int64)
         self._progress = np.zeros(self.num_workers, np.int64)
         self._ended = np.zeros(self.num_workers, np.int64)
-        self._last_seed: dict[int, int] = {}
+        # The last seed of each env, for messages; -1 for none, or one that is too large to be remembered.
+        self._seed_of = np.full(count, -1, np.int64)
         self._tables = [self._table(block) for block in range(layout.blocks)]
         action = self.spec.action
         if action.is_single and self.rows.action[0] is not None:
@@ -214,14 +215,14 @@ class KernelEngine:
         """Keep the fault of the env that the loop stopped at; returns where to go on."""
         place = int(self._progress[slot])
         env_id = int(ids[place])
-        self.faults[env_id] = fault_from(
-            error,
-            env_id=env_id,
-            phase=PHASES[command],
-            episode_step=int(self._steps[env_id]),
-            seed=self._last_seed.get(env_id),
-        )
+        self.faults[env_id] = self._fault(error, env_id, command)
         return place + 1
+
+    def _fault(self, error: Exception, env_id: int, command: Command) -> Fault:
+        step, seed = int(self._steps[env_id]), int(self._seed_of[env_id])
+        return fault_from(
+            error, env_id=env_id, phase=PHASES[command], episode_step=step, seed=None if seed < 0 else seed
+        )
 
     def _reset(self, ids: Sequence[int], requests: dict[int, Request], block: int) -> None:
         seeds = {i: request.seed for i in ids if (request := requests.get(i)) and request.seed is not None}
@@ -234,7 +235,7 @@ class KernelEngine:
             self._records[name][i] = self.kind.reset_options[name]
 
     def _seed(self, seeds: dict[int, int]) -> None:
-        self._last_seed.update(seeds)
+        self._seed_of[list(seeds)] = [seed if seed < 2**63 else -1 for seed in seeds.values()]
         small = {i: seed for i, seed in seeds.items() if seed < _MAX_SEED}
         if small:
             words = np.empty((len(small), WORDS), np.uint64)
@@ -251,7 +252,7 @@ class KernelEngine:
                     self._records[name][i] = value
                     changed.append((i, name))
             except (TypeError, ValueError) as error:
-                self.faults[i] = fault_from(error, env_id=i, phase="reset")
+                self.faults[i] = self._fault(error, i, Command.RESET)
         return changed
 
     # ------------------------------------------------------------------ one env
@@ -272,6 +273,7 @@ class KernelEngine:
         generator = np.random.default_rng()
         set_words(generator, self._words[env_id])
         view.np_random = generator
+        view._np_random_seed = int(self._seed_of[env_id])
         return view
 
     # ------------------------------------------------------------------ snapshots
@@ -292,6 +294,7 @@ class KernelEngine:
             "words": self._words,
             "over": self._over,
             "steps": self._steps,
+            "seed": self._seed_of,
             **{name: getattr(rows, name)[block] for name in ("reward", "elapsed", "terminated", "truncated", "first")},
             **{f"obs{j}": column[block] for j, column in enumerate(rows.obs) if column is not None},
             **{f"info.{name}": column[block] for name, column in rows.info.items()},

@@ -52,11 +52,18 @@ def explain(kind: KernelEnv, spec: EnvSpec, jitted: Callable[[Any], Any]) -> Non
                 told += _place(function, unknown[1]) if unknown else _start(function.__code__)
             raise SpecError(f"{type(kind).__name__}.{name} cannot be compiled:\n{told}") from None
         result = dispatcher.overloads[arguments].signature.return_type
-        if name == "step" and not (isinstance(result, types.BaseTuple) and len(result) == 2):
+        if name == "step" and not _is_outcome(result):
             raise SpecError(
                 f"{type(kind).__name__}.step must return (reward, terminated), it returns {result}"
                 f"{_start(function.__code__)}"
             )
+
+
+def _is_outcome(result: Any) -> bool:
+    if not isinstance(result, types.BaseTuple) or len(result) != 2:
+        return False
+    reward, terminated = (types.unliteral(part) for part in result)
+    return isinstance(reward, (types.Number, types.Boolean)) and isinstance(terminated, (types.Boolean, types.Integer))
 
 
 def _argument(tree: SpaceTree, group: Any, *, written: bool) -> Any:

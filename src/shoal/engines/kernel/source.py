@@ -157,6 +157,7 @@ def step_rows(table, ids, start, stop, slot):
         if not isfinite(gain):
             raise ValueError("reward: expected a finite number")
         count = steps[i] + 1
+        steps[i] = count
         cut = count >= limit
         reward[i] = gain
         elapsed[i] = count
@@ -171,8 +172,7 @@ def step_rows(table, ids, start, stop, slot):
 {keep_final}
                 reset(env, rng, obs)
                 first[i] = True
-                count = 0
-        steps[i] = count
+                steps[i] = 0
 {report}
 
 

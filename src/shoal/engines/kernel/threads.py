@@ -31,7 +31,8 @@ class SharedRun:
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
         self._jobs: SimpleQueue[tuple[Slice, int, int, int] | None] = SimpleQueue()
-        self._done: SimpleQueue[None] = SimpleQueue()
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._owed = 0
         self._size = 0
@@ -41,6 +42,10 @@ class SharedRun:
 
     def run(self, part: Slice, size: int) -> None:
         """Run the whole batch."""
+        if self._owed:
+            # An interrupt has left slices of the last batch running, and they move the same envs.
+            with self._lock:
+                self._settle()
         if self.num_threads == 1:
             part(0, size, 0)
             return
@@ -75,21 +80,29 @@ class SharedRun:
         self._runs_left = int(_KEPT_S / max(run_s, 1e-6))
 
     def _run_split(self, part: Slice, size: int) -> None:
-        self._settle()
-        if not self._threads:
-            self._start()
-        mine, *others = (share for share in shares(size, self.num_threads) if share)
-        for slot, share in enumerate(others, 1):
-            self._owed += 1
-            self._jobs.put((part, share.start, share.stop, slot))
-        part(mine.start, mine.stop, 0)
-        self._settle()
+        # Closing has to wait for its turn: it would take the answers that are awaited here.
+        with self._lock:
+            self._settle()
+            if not self._threads:
+                self._start()
+            mine, *others = (share for share in shares(size, self.num_threads) if share)
+            for slot, share in enumerate(others, 1):
+                self._owed += 1
+                self._jobs.put((part, share.start, share.stop, slot))
+            part(mine.start, mine.stop, 0)
+            errors = self._settle()
+        if errors:
+            raise errors[0]
 
-    def _settle(self) -> None:
-        # Also at the start: an interrupt may have left slices running.
+    def _settle(self) -> list[BaseException]:
+        """Wait for all slices; returns what they have raised."""
+        errors = []
         while self._owed:
-            self._done.get()
+            error = self._done.get()
             self._owed -= 1
+            if error is not None:
+                errors.append(error)
+        return errors
 
     def _start(self) -> None:
         self._threads = [
@@ -101,18 +114,21 @@ class SharedRun:
 
     def close(self) -> None:
         """End the threads."""
-        self._settle()
-        for _ in self._threads:
-            self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
-        self._threads = []
+        with self._lock:
+            self._settle()
+            for _ in self._threads:
+                self._jobs.put(None)
+            for thread in self._threads:
+                thread.join()
+            self._threads = []
 
 
-def _serve(jobs: SimpleQueue[tuple[Slice, int, int, int] | None], done: SimpleQueue[None]) -> None:
+def _serve(jobs: SimpleQueue[tuple[Slice, int, int, int] | None], done: SimpleQueue[BaseException | None]) -> None:
     while (job := jobs.get()) is not None:
         part, start, stop, slot = job
+        error: BaseException | None = None
         try:
             part(start, stop, slot)
-        finally:
-            done.put(None)
+        except BaseException as raised:  # whatever it is, it belongs to the caller
+            error = raised
+        done.put(error)

@@ -5,6 +5,7 @@
     spec           what a pool will be like (arrayspec: its arrays, dm_specs: as dm_env's)
     opening        from a spec to a running pool
     base           what the three faces share (actions, infos, rendering: its parts)
+    players        rows of players, where several play in one env (player_actions: what they do)
     gymnasium, classic_gym, dm     the three faces
 
 Where EnvPool would crash, hang or hand out wrong rows, there is an exception here.

@@ -4,7 +4,8 @@
     step(array, env_id)              for some envs
     step({"action": array, ...})     with "env_id" and "players.env_id" inside, by dots or nested; types are exact
 
-The pool behind checks shapes, counts, ranges and ids; here is only what EnvPool's forms add to that.
+The pool behind checks shapes, counts, ranges and ids; here is only what EnvPool's forms add to that. Envs in which
+several play have more to say: see ``player_actions``.
 """
 
 from __future__ import annotations
@@ -52,26 +53,36 @@ class ActionReader:
             action = self._actions_of(action)
         rows = self._num_envs if env_id is None else np.size(env_id)
         if self._tree.is_single:
-            return _cast(self._tree.leaves[0], action, rows), env_id
-        try:
-            values = self._tree.flatten(action)
-        except SpecError as error:
-            raise ActionError(str(error)) from None
-        leaves = zip(self._tree.leaves, values, strict=True)
-        return self._tree.unflatten([_cast(leaf, value, rows) for leaf, value in leaves]), env_id
+            return cast(self._tree.leaves[0], action, rows), env_id
+        leaves = zip(self._tree.leaves, self._flat(action), strict=True)
+        return self._tree.unflatten([cast(leaf, value, rows) for leaf, value in leaves]), env_id
 
     def _ids_of(self, action: Mapping[str, Any], env_id: Ids) -> Ids:
         """The ids that a dict speaks of, unless the call named others."""
-        nested = action.get("players")
-        nested = nested.get("env_id") if isinstance(nested, Mapping) else None
-        players = action.get("players.env_id", nested)
-        within: Ids = action.get("env_id")
-        for name, ids in (("env_id", within), ("players.env_id", players)):
-            _check_dtype(name, ids, INT32)
-        found = within if env_id is None else env_id
+        found, players = self._given_ids(action, env_id)
         if players is not None and not np.array_equal(players, self._everyone if found is None else found):
             raise ActionError(f"players.env_id: there is one player per env, so it must equal env_id, got {players!r}")
         return found
+
+    def _given_ids(self, action: Mapping[str, Any], env_id: Ids) -> tuple[Ids, Any]:
+        """The envs that step, by the dict or by the call, and those that the dict says the actions are for."""
+        within, players = self._given(action, "env_id"), self._given(action, "players.env_id")
+        return (within if env_id is None else env_id), players
+
+    def _given(self, action: Mapping[str, Any], name: str) -> Any:
+        """Ids in a dict, under a name with dots or nested; None if there are none."""
+        outer, _, inner = name.partition(".")
+        nested = action.get(outer)
+        ids = action.get(name, nested.get(inner) if inner and isinstance(nested, Mapping) else None)
+        _check_dtype(name, ids, INT32)
+        return ids
+
+    def _flat(self, action: Any) -> list[Any]:
+        """The leaves of an action, whatever they are."""
+        try:
+            return self._tree.flatten(action)
+        except SpecError as error:
+            raise ActionError(str(error)) from None
 
     def _actions_of(self, action: Mapping[str, Any]) -> Any:
         space = self._tree.space
@@ -116,7 +127,7 @@ def _check_dtype(name: str, value: Any, dtype: np.dtype[Any]) -> None:
         raise WrongDtype(f'Expected dtype {dtype} with action "{name}", got {value.dtype}')
 
 
-def _cast(leaf: Leaf, values: Any, rows: int) -> Any:
+def cast(leaf: Leaf, values: Any, rows: int) -> Any:
     """An array of numbers for a leaf: whole numbers are made of any others, as ``astype`` would."""
     if not leaf.is_array:
         return values

@@ -6,7 +6,8 @@ A face adds how a batch looks (``_step_result``, ``_reset_result``); everything 
     config, spec, len, repr      what it was made with
     render                       pictures of single envs
 
-Checks are made on every call, and by the pool. The first step of an env is its reset, as in EnvPool.
+Checks are made on every call, and by the pool. The first step of an env is its reset, as in EnvPool. Where several
+play in one env, there is a ``PlayerPool`` between the face and the pool; which it is to be is decided once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from shoal.faces.envpool.actions import ActionReader
 from shoal.faces.envpool.arrayspec import INT32
 from shoal.faces.envpool.infos import InfoMaker
 from shoal.faces.envpool.opening import open_pool
+from shoal.faces.envpool.player_actions import PlayerActionReader
+from shoal.faces.envpool.players import PlayerInfoMaker, PlayerPool, player_spec
 from shoal.faces.envpool.rendering import draw
 
 if TYPE_CHECKING:
@@ -45,8 +48,8 @@ class EnvPoolBase:
         spec: What it was made from.
         num_envs: How many envs there are.
         is_async: Whether ``recv`` returns fewer rows than there are envs.
-        observation_space: The observation space of one env.
-        action_space: The action space of one env.
+        observation_space: The observation space of one env, or of one player where there are several.
+        action_space: The action space of one env, or of one player.
         closed: Whether it was closed.
     """
 
@@ -60,16 +63,28 @@ class EnvPoolBase:
         self.observation_space = spec.observation_space
         self.action_space = spec.action_space
         self.closed = False
-        tree = self.pool.spec.action
-        self._actions = ActionReader(tree, self.num_envs)
-        self._info = InfoMaker(self.pool.spec.observation, spec.observation_form)
+        self._seat(spec)
         self._convert = spec.observation_form.convert
         # How many batches may still have to be received before that of the next step.
         self._ahead = 0
         # Actions of the first type are handed on as they are, those of the second fit into it.
-        self._exact = tree.leaves[0].dtype if tree.is_single and not self.is_async else None
+        tree = self.pool.spec.action
+        is_plain = tree.is_single and not self.is_async and not self.pool.spec.players
+        self._exact = tree.leaves[0].dtype if is_plain else None
         self._narrow = INT32 if self._exact == np.int64 else None
-        self._pool_step = self.pool.step
+        self._pool_step = self._source.step
+
+    def _seat(self, spec: EnvSpec) -> None:
+        """Choose where batches come from, and who reads actions and makes infos."""
+        core = self.pool.spec
+        self._source: Pool | PlayerPool = self.pool
+        if not core.players:
+            self._actions = ActionReader(core.action, self.num_envs)
+            self._info = InfoMaker(core.observation, spec.observation_form)
+            return
+        self._source = table = PlayerPool(self.pool)
+        self._actions = PlayerActionReader(core, table.seats)
+        self._info = PlayerInfoMaker(player_spec(core).observation, spec.observation_form)
 
     # ------------------------------------------------------------------ EnvPool's calls
 
@@ -86,7 +101,7 @@ class EnvPoolBase:
         """
         if options:
             seed, options, env_id = self._read_options(seed, dict(options), env_id)
-        batch = self.pool.reset(seed, options or None, env_id)
+        batch = self._source.reset(seed, options or None, env_id)
         if env_id is None:
             self._ahead = 0
         return self._reset_result(batch)
@@ -106,8 +121,11 @@ class EnvPoolBase:
         return self._step_result(self._pool_step(*self._actions(action, env_id)))
 
     def send(self, action: Any, env_id: Ids = None) -> None:
-        """Start one step for each env, or for those in ``env_id``."""
-        self.pool.send(*self._actions(action, env_id))
+        """Start one step for each env, or for those in ``env_id``.
+
+        Where several play in an env, there is one action for each player row of its last batch.
+        """
+        self._source.send(*self._actions(action, env_id))
         self._ahead += 1
 
     def recv(
@@ -132,7 +150,7 @@ class EnvPoolBase:
             NothingInFlight: If nothing was sent whose result could come.
         """
         try:
-            batch = self.pool.recv(timeout, min_batch, max_wait)
+            batch = self._source.recv(timeout, min_batch, max_wait)
         except NothingInFlight:
             self._ahead = 0
             raise
@@ -141,7 +159,7 @@ class EnvPoolBase:
 
     def async_reset(self) -> None:
         """Start resetting all envs; ``recv`` returns their rows."""
-        self.pool.async_reset()
+        self._source.async_reset()
         self._ahead = 1
 
     def render(self, env_ids: int | Sequence[int] | None = None, camera_id: int | None = None) -> Any:
@@ -162,7 +180,7 @@ class EnvPoolBase:
 
     def example(self) -> Any:
         """A batch in the form of ``step``, of what the envs showed last (zeros before their first reset)."""
-        return self._step_result(self.pool.latest(range(self.pool.batch_size)))
+        return self._step_result(self._source.latest(range(self.pool.batch_size)))
 
     def seed(self, seed: Any = None) -> None:
         """Does nothing but say so: seeds are given to ``make`` or ``reset``."""

@@ -10,6 +10,7 @@ from shoal.errors import BackendUnavailable
 from shoal.faces.envpool import dm_specs
 from shoal.faces.envpool.arrayspec import INT32
 from shoal.faces.envpool.base import EnvPoolBase
+from shoal.faces.envpool.players import PlayerBatch
 from shoal.faces.envpool.trees import as_tuple
 
 try:
@@ -27,7 +28,8 @@ class DMEnvPool(EnvPoolBase, dm_env.Environment):
     """A pool with EnvPool's dm_env interface, made by ``make_dm``.
 
     Every field of a ``TimeStep`` is an array with one row per env, also after a reset, where rewards are 0 and
-    discounts 1. The observation is a namedtuple ``State`` of ids, observations and infos.
+    discounts 1. The observation is a namedtuple ``State`` of ids, observations and infos. Where several play in an
+    env, observations, rewards and discounts have one row per player.
     """
 
     env_type = "dm"
@@ -53,6 +55,8 @@ class DMEnvPool(EnvPoolBase, dm_env.Environment):
         # FIRST is 0, MID is 1, LAST is 2.
         step_type = (batch.elapsed_step > 0).astype(INT32)
         step_type += done
+        if isinstance(batch, PlayerBatch):
+            done = batch.players["terminated"] | batch.players["truncated"]
         discount = (~done).astype(_FLOAT32)
         return dm_env.TimeStep(step_type, batch.reward.astype(_FLOAT32), discount, self._state(batch))
 
@@ -61,7 +65,8 @@ class DMEnvPool(EnvPoolBase, dm_env.Environment):
 
     def _state(self, batch: Batch) -> Any:
         obs = batch.obs if self._convert is None else self._convert(batch.obs)
-        fields = {"env_id": batch.env_id, "players": {"env_id": batch.env_id.copy()}}
+        players = batch.players if isinstance(batch, PlayerBatch) else {"env_id": batch.env_id.copy()}
+        fields = {"env_id": batch.env_id, "players": players}
         fields.update(obs if isinstance(obs, dict) else {"obs": obs})
         if batch.fields or batch.infos or batch.finals:
             fields = {**fields, **{k: v for k, v in self._info.reported(batch).items() if k not in fields}}

@@ -40,7 +40,8 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
             - ``gym_reset_return_info``: whether the classic ``reset`` returns an info, too.
             - ``render_mode`` (``"rgb_array"`` or ``"human"``), ``render_env_id``, ``render_width``, ``render_height``,
               ``render_camera_id``: for ``render``.
-            - ``max_num_players``, ``base_path``: taken for EnvPool's sake; envs here have one player and no assets.
+            - ``max_num_players``: how many may play in one env; by default, as many as the env has players.
+            - ``base_path``: taken for EnvPool's sake; envs here have no assets.
 
     Raises:
         ArgumentError: If there is no such task or env type, or a value makes no sense.

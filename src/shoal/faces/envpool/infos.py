@@ -48,28 +48,29 @@ class InfoMaker:
         """What the envs have reported beyond their rows."""
         info: dict[str, Any] = dict(batch.fields)
         if batch.infos:
-            info.update(_without_masks(merge_infos(len(batch), batch.infos)))
+            info.update(without_masks(merge_infos(len(batch), batch.infos)))
         if batch.finals:
             info.update(self._finals(batch))
         return info
 
     def _finals(self, batch: Batch) -> dict[str, Any]:
-        rows = list(batch.finals)
+        # As many as there are observations, which may be more than there are envs.
+        count = len(batch.reward)
         # The observations of the batch have the structure that is needed, with a place for every row.
         columns = [_blank(column) for column in self._tree.flatten(batch.obs)]
         for row, (obs, _) in batch.finals.items():
             for column, value in zip(columns, self._tree.flatten(obs), strict=True):
                 column[row] = value
         final_obs = self._tree.unflatten(columns)
-        has_ended = np.zeros(len(batch), np.bool_)
-        has_ended[rows] = True
+        has_ended = np.zeros(count, np.bool_)
+        has_ended[list(batch.finals)] = True
         finals: dict[str, Any] = {
             "final_obs": final_obs if self._convert is None else self._convert(final_obs),
             "_final_obs": has_ended,
         }
         last_infos = [(row, info) for row, (_, info) in batch.finals.items() if info]
         if last_infos:
-            finals["final_info"] = _without_masks(merge_infos(len(batch), last_infos))
+            finals["final_info"] = without_masks(merge_infos(count, last_infos))
         return finals
 
 
@@ -77,10 +78,10 @@ def _blank(column: Any) -> Any:
     return np.full(len(column), None, object) if column.dtype == object else np.zeros_like(column)
 
 
-def _without_masks(merged: Mapping[str, Any]) -> dict[str, Any]:
+def without_masks(merged: Mapping[str, Any]) -> dict[str, Any]:
     """Merged infos without the arrays that say which rows have a key."""
     return {
-        key: _without_masks(value) if isinstance(value, dict) else value
+        key: without_masks(value) if isinstance(value, dict) else value
         for key, value in merged.items()
         if not (key.startswith("_") and key[1:] in merged)
     }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt, describe
+from shoal.errors import ArgumentError
 from shoal.faces.envpool.arrayspec import INT32, ArraySpec, Form, describe_leaf, form_of, named_leaves
 from shoal.faces.envpool.config import Settings, read
+from shoal.faces.envpool.players import player_spec
 from shoal.recipes import recipe_for
 
 if TYPE_CHECKING:
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
 
 _INT = np.iinfo(np.int32)
 _ID = ArraySpec(INT32, [], 0, _INT.max)
-_FLAG = ArraySpec(np.dtype(np.bool_), [], False, True)
+_BOOL = np.dtype(np.bool_)
+_FLAG = ArraySpec(_BOOL, [], False, True)
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -61,14 +66,15 @@ class EnvSpec:
     @cached_property
     def gen_config(self) -> Any:
         """The type of ``config``: a namedtuple with the task's defaults."""
-        defaults = {**self.settings.config, **read(self.task, {}).config}
+        defaults = {**self.settings.config, **read(self.task, {}).config, "max_num_players": self._num_players}
         names = [name.replace(".", "_") for name in defaults]
         return namedtuple("Config", names, rename=True, defaults=defaults.values())
 
     @property
     def config(self) -> Any:
         """All keys and values, as a namedtuple."""
-        return self.gen_config(*self.settings.config.values())
+        make = self.gen_config  # first: it asks the env for what the settings lack
+        return make(*self.settings.config.values())
 
     @property
     def reward_threshold(self) -> float | None:
@@ -80,13 +86,13 @@ class EnvSpec:
 
     @property
     def observation_space(self) -> Space[Any]:
-        """What one env observes."""
+        """What one env observes, or one player where there are several."""
         return self.observation_form.space
 
     @property
     def action_space(self) -> Space[Any]:
-        """What one env takes."""
-        return self.core.action.space
+        """What one env takes, or one player where there are several."""
+        return player_spec(self.core).action.space
 
     @property
     def gymnasium_observation_space(self) -> Space[Any]:
@@ -125,10 +131,17 @@ class EnvSpec:
             "step_type": ArraySpec(INT32, [], 0, 2),
             "trunc": _FLAG,
         }
+        of_players = bool(self.core.players)
         observed = {
-            f"obs:{name}" if name else "obs": describe_leaf(leaf) for name, leaf in named_leaves(self.observation_space)
+            f"obs:{name}" if name else "obs": describe_leaf(leaf, per_player=of_players)
+            for name, leaf in named_leaves(self.observation_space)
         }
-        return {**common, **observed, **{f"info:{f.name}": _describe_field(f) for f in self.info_fields}}
+        fields = {f"info:{f.name}": _describe_field(f) for f in self.info_fields}
+        if of_players:
+            last = len(self.core.players) - 1
+            fields["info:players.id"] = ArraySpec(INT32, [-1], 0, last)
+            fields["info:players.terminated"] = fields["info:players.truncated"] = ArraySpec(_BOOL, [-1], False, True)
+        return {**common, **observed, **fields}
 
     @property
     def action_array_spec(self) -> dict[str, ArraySpec]:
@@ -144,15 +157,36 @@ class EnvSpec:
         """The contract of the env, read off an env that is built for this purpose unless a pool has set it."""
         env = adapt(recipe_for(self.task.env, 1, self.settings.env_kwargs).factories[0]())
         try:
-            return describe(env, self.task.id)
+            return self.learn(describe(env, self.task.id))
         finally:
             if hasattr(env, "close"):
                 env.close()
 
+    def learn(self, core: CoreSpec) -> CoreSpec:
+        """Take over the contract of the env, and complete the config with what only the env can tell.
+
+        Raises:
+            ArgumentError: If more play than ``max_num_players``.
+        """
+        count = len(core.players)
+        given = self.given.get("max_num_players", count)
+        if given < count:
+            raise ArgumentError(f"max_num_players: {self.task.id} has {count} players, got {given}")
+        if count:
+            self.settings = replace(self.settings, config={**self.settings.config, "max_num_players": int(given)})
+        self.core = core
+        return core
+
+    @property
+    def _num_players(self) -> int:
+        """How many play in one env. Only envs of which it cannot be known otherwise are built to be asked."""
+        is_single = self.task.is_compiled or isinstance(self.task.env, RegisteredSpec)
+        return 1 if is_single else max(1, len(self.core.players))
+
     @cached_property
     def observation_form(self) -> Form:
         """How observations are handed out."""
-        return form_of(self.core.observation.space)
+        return form_of(player_spec(self.core).observation.space)
 
     @cached_property
     def info_fields(self) -> tuple[Field, ...]:

@@ -32,6 +32,8 @@ def xla_functions(face: EnvPoolBase) -> Functions:
         BackendUnavailable: If jax is not installed.
         StateError: If observations have no fixed shape.
     """
+    if face.pool.spec.players:
+        raise StateError("xla: the number of players in a batch may change, and JAX needs to know it beforehand")
     try:
         import jax
         from jax.experimental import io_callback

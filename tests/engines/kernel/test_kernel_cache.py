@@ -1,0 +1,426 @@
+"""Compiled code on disk: it is found again, never stale, and never in the way.
+
+What a digest covers is tested on the digest itself, which costs nothing. What happens on disk is tested by programs
+that run in processes of their own, with a cache folder of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import shoal
+from shoal.adapters import describe
+from shoal.adapters.kernel_env import PlainKernelEnv
+from shoal.kernel import KernelEnv
+
+numba = pytest.importorskip("numba")
+
+from shoal.engines.kernel import compiling  # noqa: E402
+from shoal.engines.kernel.source import loop_source  # noqa: E402
+
+# ---------------------------------------------------------------------- what a digest covers
+
+HEAD = """
+import enum, math
+import numpy as np
+from gymnasium import spaces
+from shoal.kernel import KernelEnv
+"""
+WALK = """
+GAIN = 2.0
+TABLE = np.arange(5.0)
+TABLES = (np.zeros(5000), np.ones(3))
+
+class Side(enum.IntEnum):
+    LEFT = 0
+    RIGHT = 1
+
+def helper(x, scale=3.0):
+    return inner(x) * scale
+
+def inner(x):
+    return x + 1.0
+
+class Walk(KernelEnv):
+    observation_space = spaces.Dict([("near", spaces.Box(-9, 9, (1,))), ("far", spaces.Box(-9, 9, (1,)))])
+    action_space = spaces.Discrete(2)
+    state = {"x": np.float64}
+    constants = {"speed": 1.0}
+
+    def reset(env, rng, obs):
+        env.x = 0.0
+        obs.near[0] = obs.far[0] = 0.0
+
+    def step(env, action, rng, obs):
+        env.x += helper(GAIN) + TABLE[action] + TABLES[0][4] + physics.gravity
+        obs.near[0] = env.x
+        obs.far[0] = 0.5 if action == Side.RIGHT else 0.0
+        return 1.0, env.x > 1e6
+"""
+
+
+def digest(text: str = WALK, gravity: float = 9.8, **constants: Any) -> str:
+    """The digest of the env in ``text``, as a process would compute it that runs this text."""
+    module = types.ModuleType("walk")
+    module.physics = types.SimpleNamespace()  # type: ignore[attr-defined]
+    exec(HEAD, vars(module))
+    physics = types.ModuleType("physics")
+    physics.gravity = gravity  # type: ignore[attr-defined]
+    module.physics = physics  # type: ignore[attr-defined]
+    exec(text, vars(module))
+    kind = module.Walk(**constants)
+    source = loop_source(describe(PlainKernelEnv(kind), "Walk"))
+    return compiling._digest(kind, source, [kind.reset, kind.step])
+
+
+def test_the_same_text_has_the_same_digest() -> None:
+    assert digest() == digest()
+    assert digest(speed=5.0) == digest(), "a constant is a field, not code"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("GAIN = 2.0", "GAIN = 2.5"),
+        ("GAIN = 2.0", "GAIN = 2"),
+        ("np.arange(5.0)", "np.arange(5.0) + 1"),
+        ("np.arange(5.0)", "np.arange(5)"),
+        ("return x + 1.0", "return x + 1.5"),
+        ("return x + 1.0", "return x - 1.0"),
+        ("scale=3.0", "scale=4.0"),
+        ('state = {"x": np.float64}', 'state = {"x": np.float32}'),
+        ('state = {"x": np.float64}', 'state = {"x": np.float64, "y": np.int64}'),
+        ("obs.near[0] = env.x", "obs.near[0] = -env.x"),
+        ("env.x = 0.0\n", "env.x = 0.5\n"),
+        ("(1,))", "(2,))"),
+        ("Discrete(2)", "MultiBinary(2)"),
+        ("np.zeros(5000)", "np.where(np.arange(5000) == 2500, 7.0, 0.0)"),
+        ("    RIGHT = 1", "    RIGHT = 5"),
+        (
+            '[("near", spaces.Box(-9, 9, (1,))), ("far", spaces.Box(-9, 9, (1,)))]',
+            '[("far", spaces.Box(-9, 9, (1,))), ("near", spaces.Box(-9, 9, (1,)))]',
+        ),
+    ],
+    ids=[
+        "a number that step uses",
+        "its type",
+        "an array that step uses",
+        "the type of the array",
+        "a number in a helper of a helper",
+        "an operation in a helper of a helper",
+        "a default of a helper",
+        "the type of a field",
+        "another field",
+        "the code of step",
+        "the code of reset",
+        "the shape of an observation",
+        "the space of actions",
+        "one number in a large array in a tuple",
+        "the value of an enum",
+        "the order of keys",
+    ],
+)
+def test_every_change_that_changes_the_code_changes_the_digest(old: str, new: str) -> None:
+    changed = WALK.replace(old, new)
+    assert changed != WALK
+    assert digest(changed) != digest()
+
+
+def test_a_number_that_is_read_from_a_module_is_part_of_the_code() -> None:
+    """Numba freezes ``physics.gravity`` when it compiles."""
+    assert digest(gravity=1.6) != digest()
+
+
+def test_a_number_in_a_closure_is_part_of_the_code() -> None:
+    def walk(gain: float) -> Any:
+        class Walk(KernelEnv):
+            observation_space = spaces.Box(-9, 9, (1,))
+            action_space = spaces.Discrete(2)
+            state = {"x": np.float64}
+
+            def reset(env: Any, rng: Any, obs: Any) -> None:
+                obs[0] = 0.0
+
+            def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
+                obs[0] = gain
+                return 1.0, False
+
+        return Walk()
+
+    digests = {compiling._digest(kind, "", [kind.reset, kind.step]) for kind in (walk(1.0), walk(2.0), walk(1.0))}
+    assert len(digests) == 2
+
+
+def test_checks_of_bounds_are_part_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NUMBA_BOUNDSCHECK is how an author finds a write outside an array; the cache must not hide it."""
+    before = digest()
+    monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)
+    assert digest() != before
+
+
+# ---------------------------------------------------------------------- what is on disk
+
+PROGRAM = """
+import logging, os, sys, time
+logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="LOG %(message)s")
+import numpy as np
+import shoal
+from gymnasium import spaces
+from shoal.kernel import KernelEnv
+
+GAIN = float(os.environ.get("GAIN", 2.0))
+
+def helper(x):
+    return x + GAIN
+
+class Walk(KernelEnv):
+    observation_space = spaces.Dict({"near": spaces.Box(-9, 9, (1,)), "far": spaces.Box(-9, 9, (1,))})
+    action_space = spaces.Discrete(2)
+    state = {"x": np.float64}
+
+    def reset(env, rng, obs):
+        env.x = 0.0
+        obs.near[0] = obs.far[0] = 0.0
+
+    def step(env, action, rng, obs):
+        env.x = helper(env.x)
+        obs.near[0] = env.x
+        obs.far[0] = rng.random()
+        return 1.0, env.x > 1e6
+
+from shoal.engines.kernel import compiling
+loaded = []
+enable = compiling.numba.core.dispatcher.Dispatcher.enable_caching
+def watched(self):
+    enable(self)
+    loaded.append(self)
+compiling.numba.core.dispatcher.Dispatcher.enable_caching = watched
+with shoal.make_pool(Walk, 2, engine="kernel") as pool:
+    pool.reset(seed=1)
+    batch = pool.step([0, 0])
+rows = [d for d in loaded if d.py_func.__name__ in ("step_rows", "reset_rows")]
+print("ROWS", batch.obs["near"].ravel().tolist(), batch.obs["far"].ravel().tolist())
+print("HITS", sum(sum(d.stats.cache_hits.values()) for d in rows))
+"""
+
+
+def run(folder: Path, **environment: str) -> dict[str, str]:
+    """What the program prints, by first word, with this cache folder."""
+    known = {**os.environ, "SHOAL_CACHE_DIR": str(folder), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False, env=known
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    return {word: "\n".join(line for line in lines if line.startswith(word)) for word in ("ROWS", "HITS", "LOG")}
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A folder in which a first process has kept its code, and what that process printed."""
+    folder = tmp_path_factory.mktemp("kernels") / "first"
+    return folder, run(folder)
+
+
+@pytest.fixture
+def folder(filled: tuple[Path, dict[str, str]], tmp_path: Path) -> Path:
+    """A copy of that folder; dates are kept, because numba looks at them."""
+    return Path(shutil.copytree(filled[0], tmp_path / "cache"))
+
+
+@pytest.mark.slow
+def test_a_second_process_finds_what_the_first_has_compiled(filled: tuple[Path, dict[str, str]]) -> None:
+    folder, first = filled
+    kept = files(folder)
+    second = run(folder)
+    assert (first["HITS"], second["HITS"]) == ("HITS 0", "HITS 2")
+    assert first["ROWS"] == second["ROWS"]
+    assert first["LOG"] == second["LOG"] == ""
+    assert files(folder) == kept
+    assert sum(name.endswith(".py") for name in kept) == 1
+    assert sum(name.endswith(".nbi") for name in kept) == 2
+
+
+@pytest.mark.slow
+def test_a_changed_number_is_compiled_anew_and_the_old_code_stays(folder: Path) -> None:
+    changed = run(folder, GAIN="5.0")
+    assert changed["HITS"] == "HITS 0"
+    assert changed["ROWS"].startswith("ROWS [5.0, 5.0]")
+    assert sum(name.endswith(".py") for name in files(folder)) == 2
+    assert run(folder)["HITS"] == "HITS 2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "kept_bytes"), [("nbi", 0), ("nbi", 40), ("nbc", 0), ("nbc", 40)])
+def test_a_damaged_cache_costs_time_and_a_warning(
+    kind: str, kept_bytes: int, folder: Path, filled: tuple[Path, dict[str, str]]
+) -> None:
+    for path in folder.rglob(f"*.{kind}"):
+        path.write_bytes(path.read_bytes()[:kept_bytes])
+    again = run(folder)
+    assert again["ROWS"] == filled[1]["ROWS"]
+    assert "without the cache" in again["LOG"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["below a file", "a file", "forbidden"])
+def test_a_folder_that_cannot_be_used_is_replaced_by_one_that_can(where: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "forbidden").mkdir(mode=0o500)
+    if where == "forbidden" and os.access(tmp_path / "forbidden", os.W_OK):
+        pytest.skip("root may write everywhere")
+    folder = tmp_path / {"below a file": "file/cache", "a file": "file", "forbidden": "forbidden"}[where]
+    assert run(folder, TMPDIR=str(tmp_path))["ROWS"].startswith("ROWS [2.0, 2.0]")
+    assert list(tmp_path.glob("shoal-kernels-*/Walk_*.py"))
+
+
+# ---------------------------------------------------------------------- one process, with folders that misbehave
+
+
+class Small(KernelEnv):
+    """As little to compile as there can be."""
+
+    observation_space = spaces.Box(-9, 9, (1,))
+    action_space = spaces.Discrete(2)
+    state = {"x": np.float64}
+
+    def reset(env: Any, rng: Any, obs: Any) -> None:
+        obs[0] = 0.0
+
+    def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
+        obs[0] = shifted(action)
+        return 1.0, False
+
+
+def shifted(x: Any) -> Any:
+    return _doubled(x) + 1
+
+
+def _doubled(x: Any) -> Any:
+    return x * 2
+
+
+def stepped() -> list[float]:
+    with shoal.make_pool(Small, 2, engine="kernel") as pool:
+        pool.reset(seed=1)
+        return pool.step([0, 1]).obs.ravel().tolist()  # type: ignore[no-any-return]
+
+
+def test_helpers_are_compiled_though_nothing_decorates_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
+    assert stepped() == [1.0, 3.0]
+    assert isinstance(shifted, types.FunctionType), "the author's own names are left alone"
+    assert shifted.__globals__["_doubled"] is _doubled
+
+
+@pytest.mark.parametrize("broken", ["link", "write"])
+def test_a_disk_that_is_full_or_knows_no_links_costs_no_pool(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems have no hard links; and the last byte may be taken at any time."""
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise OSError(1 if broken == "link" else 28, "not here")
+
+    if broken == "link":
+        monkeypatch.setattr(os, "link", refuse)
+    else:
+        monkeypatch.setattr(compiling.tempfile, "NamedTemporaryFile", refuse)
+    assert stepped() == [1.0, 3.0]
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_nothing_half_written_is_left_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
+    stepped()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert [name[:6] for name in names] == ["Small_", "__pyca"]
+
+
+def test_the_folder_is_made_with_all_folders_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "a" / "b"))
+    assert compiling.cache_folder() == tmp_path / "a" / "b"
+    monkeypatch.delenv("SHOAL_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
+    assert compiling.cache_folder() == tmp_path / "c" / "shoal" / "kernels"
+
+
+def test_a_folder_of_somebody_else_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(compiling.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    with pytest.raises(shoal.errors.ShoalError, match="belongs to someone else; set SHOAL_CACHE_DIR"):
+        compiling.cache_folder()
+
+
+# ---------------------------------------------------------------------- kinds made by functions
+
+
+def lift(by: float, through: Any = None) -> type[KernelEnv]:
+    """A kind made in a function: it has a number in its closure, and perhaps a function."""
+
+    class Lift(Small):
+        def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
+            obs[0] = by
+            return 1.0, False
+
+    class LiftThrough(Small):
+        def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
+            obs[0] = through(by)
+            return 1.0, False
+
+    return Lift if through is None else LiftThrough
+
+
+def height(kind: type[KernelEnv]) -> float:
+    with shoal.make_pool(kind, 1, engine="kernel") as pool:
+        pool.reset(seed=1)
+        return float(pool.step([0]).obs[0, 0])
+
+
+@pytest.mark.slow
+def test_a_kind_may_have_numbers_in_its_closure() -> None:
+    assert (height(lift(1.5)), height(lift(2.5)), height(lift(1.5))) == (1.5, 2.5, 1.5)
+
+
+@pytest.mark.slow
+def test_a_kind_may_have_functions_in_its_closure() -> None:
+    assert height(lift(1.5, _doubled)) == 3.0
+
+
+@pytest.mark.slow
+def test_a_kind_may_call_what_is_compiled_already() -> None:
+    assert height(lift(1.5, numba.njit(_doubled))) == 3.0
+
+
+@pytest.mark.slow
+def test_two_kinds_of_one_name_do_not_mix() -> None:
+    text = textwrap.dedent("""
+        class Small(Base):
+            def step(env, action, rng, obs):
+                obs[0] = {}
+                return 1.0, False
+    """)
+    found = []
+    for number in (4.0, 5.0):
+        names: dict[str, Any] = {"Base": Small}
+        exec(text.format(number), names)
+        found.append(height(names["Small"]))
+    assert found == [4.0, 5.0]
