@@ -17,7 +17,7 @@ PIP_FLAGS := -qq --disable-pip-version-check
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(VENV)/.installed ## step 64 CartPoles a million times and print the speed
@@ -39,6 +39,9 @@ check: $(VENV)/.installed ## lint, formatting, types, spelling
 .PHONY: bench
 bench: $(BENCH_VENV)/.installed ## compare with peers, in a virtual environment of its own
 	@$(BENCH_VENV)/bin/python benchmarks/python_envs.py $(BENCH_ARGS)
+
+.PHONY: bench-compiled
+bench-compiled: $(BENCH_VENV)/.installed ## compare compiled envs with EnvPool and others
 	@$(BENCH_VENV)/bin/python benchmarks/compiled_envs.py $(BENCH_ARGS)
 
 .PHONY: docs
