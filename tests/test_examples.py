@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -45,12 +45,22 @@ def run(script: Path, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+# What compiles an env takes its time when nothing is in the cache.
+COMPILING = {"compiled", "compiled_env", "envpool"}
+
+
+def by_stem(paths: list[Path]) -> list[Any]:
+    return [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in COMPILING else []) for path in paths
+    ]
+
+
+@pytest.mark.parametrize("example", by_stem(EXAMPLES))
 def test_example(example: Path, tmp_path: Path) -> None:
     assert run(example, tmp_path), "an example shows something"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=lambda path: path.stem)
+@pytest.mark.parametrize("page", by_stem([page for page in PAGES if blocks_of(page)]))
 def test_code_blocks_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     script = tmp_path / f"{page.stem}.py"
     script.write_text(blocks_of(page), encoding="utf-8")

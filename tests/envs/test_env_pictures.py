@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from twins import ENGINES
 
 import shoal
 from shoal.adapters.kernel_env import PlainKernelEnv
@@ -29,8 +28,8 @@ ACTIONS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("task", ACTIONS)
+# A picture is drawn from a record, whoever has moved it: one compiled env shows that.
+@pytest.mark.parametrize(("task", "engine"), [*((task, "serial") for task in ACTIONS), ("CartPole-v1", "kernel")])
 def test_frames_are_gymnasiums(task: str, engine: str) -> None:
     known = TASKS[task]
     kwargs = {**known.kwargs, "render_mode": "rgb_array"}

@@ -27,7 +27,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from shoal.engines.kernel import random
+from shoal.engines.kernel import bells, random
 from shoal.engines.kernel.explaining import explain
 from shoal.engines.kernel.source import loop_source
 from shoal.errors import SpecError
@@ -40,15 +40,25 @@ _log = logging.getLogger("shoal")
 
 Run = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any], int, int, int], None]
 
-_SIGNATURE = types.void(types.uint64[::1], types.int32[::1], types.int64, types.int64, types.int64)
+Serve = Callable[[np.ndarray[Any, Any], int, int], None]
+
+_RUN = types.void(types.uint64[::1], types.int32[::1], types.int64, types.int64, types.int64)
+_SERVE = types.void(types.int64[::1], types.int64, types.int64)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The compiled loop of one kind: ``run(table, ids, start, stop, slot)`` for rows ``ids[start:stop]``."""
+    """The compiled loops of one kind.
+
+    Attributes:
+        step_rows: ``run(table, ids, start, stop, slot)`` steps rows ``ids[start:stop]``.
+        reset_rows: The same for resets.
+        serving: Compiles, or loads, ``serve(bell, slot, looks)``, which steps slices as its bell is rung.
+    """
 
     step_rows: Run
     reset_rows: Run
+    serving: Callable[[], Serve]
 
 
 def compile_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
@@ -67,32 +77,45 @@ def compile_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
         "RECORD": kind.record_dtype(),
         "rng_at": random.rng_at,
         "pointer": pointer,
+        **{name: getattr(bells, name) for name in bells.NAMES},
         "Obs": leaves_tuple(kind.observation_space, "Obs"),
         "Action": leaves_tuple(kind.action_space, "Action"),
         **{name: jitted.of(function) for name, function in functions.items()},
     }
     vars(module).update(parts)
     exec(compile(source, str(path), "exec"), vars(module))  # noqa: S102 - our own text, from names that were checked
-    loops = (module.step_rows, module.reset_rows)
     try:
-        return Kernel(*(_compiled(loop, cached=True) for loop in loops))
+        return _kernel(module, cached=path.exists())
     except Exception:
         explain(kind, spec, jitted.of)
-        if not path.exists():
-            return Kernel(*(_compiled(loop, cached=False) for loop in loops))
         # The author's functions are sound, so it was the cache: full, damaged or forbidden. That costs time, no more.
         _log.warning("compiling %s without the cache in %s", type(kind).__name__, path.parent, exc_info=True)
-        return Kernel(*(_compiled(loop, cached=False) for loop in loops))
+        return _kernel(module, cached=False)
 
 
-def _compiled(function: Any, *, cached: bool) -> Run:
+def _kernel(module: Any, *, cached: bool) -> Kernel:
+    plain_step, plain_serve = module.step_rows, module.serve_rows
+    step, reset = (_compiled(loop, _RUN, cached=cached) for loop in (plain_step, module.reset_rows))
+
+    def serving() -> Serve:
+        module.step_rows = numba.njit(nogil=True, error_model="numpy")(plain_step)
+        try:
+            serve: Serve = _compiled(plain_serve, _SERVE, cached=cached)
+        except Exception:
+            _log.warning("compiling %s without its cache", module.__name__, exc_info=True)
+            serve = _compiled(plain_serve, _SERVE, cached=False)
+        return serve
+
+    return Kernel(step, reset, serving)
+
+
+def _compiled(function: Any, signature: Any, *, cached: bool) -> Any:
     dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
     if cached:
         dispatcher.enable_caching()
-    dispatcher.compile(_SIGNATURE)
+    dispatcher.compile(signature)
     # The dispatcher itself would look at the types of the arguments again on every call.
-    entry: Run = dispatcher.overloads[_SIGNATURE.args].entry_point
-    return entry
+    return dispatcher.overloads[signature.args].entry_point
 
 
 @intrinsic
@@ -156,7 +179,7 @@ def _digest(kind: KernelEnv, source: str, functions: Any) -> str:
     parts = [*versions, repr(numba.config.BOUNDSCHECK), source, repr(kind.record_dtype()), *spaces]
     for part in parts:
         state.update(part.encode())
-    for file in (__file__, random.__file__):
+    for file in (__file__, random.__file__, bells.__file__):
         state.update(Path(file).read_bytes())
     seen: set[Any] = set()
     for function in functions:

@@ -31,12 +31,20 @@ from shoal.machine import usable_cores
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.engines.kernel.compiling import Run
+    from shoal.engines.kernel.compiling import Run, Serve
     from shoal.kernel import KernelEnv
     from shoal.spec import EnvSpec
 
 _NEVER_SPLIT = 256  # rows; a batch this small is done before another thread has noticed it
 _MAX_SEED = 2**64
+
+
+def _entropy(count: int) -> np.ndarray[Any, Any]:
+    """Generators that nobody has seeded: any state will do, and any increment that is odd."""
+    words = np.zeros((count, WORDS), np.uint64)
+    words[:, :4] = np.random.SeedSequence().generate_state(count * 4, np.uint64).reshape(count, 4)
+    words[:, 3] |= np.uint64(1)
+    return words
 
 
 class KernelEngine:
@@ -58,7 +66,7 @@ class KernelEngine:
         self._all_N = np.arange(config.num_envs, dtype=np.int32)
         self._all_ids = list(range(config.num_envs))
         self._views: dict[int, PlainKernelEnv] = {}
-        self._threads = SharedRun(self.num_workers)
+        self._threads = SharedRun(self, self.num_workers)
 
     # ------------------------------------------------------------------ start
 
@@ -75,8 +83,7 @@ class KernelEngine:
         for i, kind in kinds.items():
             if i:
                 self._records[i : i + 1] = kind.records(1)
-        self._words = np.zeros((count, WORDS), np.uint64)
-        seed_words(np.random.SeedSequence().generate_state(count, np.uint64), self._words)
+        self._words = _entropy(count)
         self._over = np.zeros(count, np.bool_)
         self._steps = np.zeros(count, np.int64)
         self._progress = np.zeros(self.num_workers, np.int64)
@@ -156,24 +163,25 @@ class KernelEngine:
             try:
                 self._kernel.step_rows(self._tables[block], self._all_N, 0, self._count, 0)
             except Exception as error:
-                rest = self._note_fault(error, self._all_N, Command.STEP, 0)
-                self._run_slice(
-                    self._kernel.step_rows, self._tables[block], self._all_N, Command.STEP, rest, self._count, 0
-                )
+                rest = self.keep_fault(error, self._all_N, 0)
+                self.run_slice(self._tables[block], self._all_N, rest, self._count, 0)
         else:
-            self._run(self._kernel.step_rows, self._all_N, Command.STEP, block)
+            self._threads.run(self._tables[block], self._all_N)
 
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
         """Carry out the commands."""
+        self._threads.settle()
         if command is Command.CALL:
             for i in ids:
                 self._call(i, (requests or {})[i])
         elif command is Command.RESET:
             self._reset(ids, requests or {}, block)
+        elif len(ids) <= _NEVER_SPLIT:
+            self.run_slice(self._tables[block], np.array(ids, np.int32), 0, len(ids), 0)
         else:
-            self._run(self._kernel.step_rows, self._as_ids(ids), command, block)
+            self._threads.run(self._tables[block], self._as_ids(ids))
         self._finished.extend(ids)
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
@@ -184,26 +192,22 @@ class KernelEngine:
     def _as_ids(self, ids: Sequence[int]) -> np.ndarray[Any, Any]:
         return self._all_N if len(ids) == len(self._all_N) and ids[0] == 0 else np.array(ids, np.int32)
 
-    def _run(self, loop: Run, ids: np.ndarray[Any, Any], command: Command, block: int) -> None:
-        table, size = self._tables[block], len(ids)
-        if size <= _NEVER_SPLIT:
-            self._run_slice(loop, table, ids, command, 0, size, 0)
-        else:
-            self._threads.run(
-                lambda start, stop, slot: self._run_slice(loop, table, ids, command, start, stop, slot), size
-            )
-
-    def _run_slice(
-        self,
-        loop: Run,
-        table: np.ndarray[Any, Any],
-        ids: np.ndarray[Any, Any],
-        command: Command,
-        start: int,
-        stop: int,
-        slot: int,
+    def run_slice(
+        self, table: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], start: int, stop: int, slot: int
     ) -> None:
-        """Run the loop; an env that raises gets a fault, and the loop goes on behind it."""
+        """Step ``ids[start:stop]``; an env that raises gets a fault, and the loop goes on behind it."""
+        self._run_loop(self._kernel.step_rows, Command.STEP, (table, ids, start, stop, slot))
+
+    def keep_fault(self, error: Exception, ids: np.ndarray[Any, Any], slot: int) -> int:
+        """Keep the fault of the env at which a slice of a step has stopped; returns where to go on."""
+        return self._note_fault(error, ids, Command.STEP, slot)
+
+    def serving(self) -> Serve:
+        """The compiled function in which helpers step slices."""
+        return self._kernel.serving()
+
+    def _run_loop(self, loop: Run, command: Command, work: tuple[Any, Any, int, int, int]) -> None:
+        table, ids, start, stop, slot = work
         while start < stop:
             try:
                 loop(table, ids, start, stop, slot)
@@ -212,7 +216,6 @@ class KernelEngine:
                 start = self._note_fault(error, ids, command, slot)
 
     def _note_fault(self, error: Exception, ids: np.ndarray[Any, Any], command: Command, slot: int) -> int:
-        """Keep the fault of the env that the loop stopped at; returns where to go on."""
         place = int(self._progress[slot])
         env_id = int(ids[place])
         self.faults[env_id] = self._fault(error, env_id, command)
@@ -230,7 +233,8 @@ class KernelEngine:
         changed = self._apply_options(requests)
         good = [i for i in ids if i not in self.faults] if self.faults else ids
         if good:
-            self._run(self._kernel.reset_rows, self._as_ids(good), Command.RESET, block)
+            work = (self._tables[block], self._as_ids(good), 0, len(good), 0)
+            self._run_loop(self._kernel.reset_rows, Command.RESET, work)
         for i, name in changed:
             self._records[name][i] = self.kind.reset_options[name]
 
@@ -280,6 +284,7 @@ class KernelEngine:
 
     def snapshot(self, ids: list[int], block: int) -> dict[str, np.ndarray[Any, Any]]:
         """Everything these envs are, as arrays of their own."""
+        self._threads.settle()
         return {name: array[ids] for name, array in self._state(block).items()}
 
     def restore(self, ids: list[int], block: int, state: dict[str, np.ndarray[Any, Any]]) -> None:

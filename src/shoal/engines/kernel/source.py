@@ -71,10 +71,10 @@ def columns(spec: EnvSpec) -> list[Column]:
 
 
 def loop_source(spec: EnvSpec) -> str:
-    """A module with ``step_rows`` and ``reset_rows``.
+    """A module with ``step_rows`` and ``reset_rows``, and ``serve_rows`` for helpers that watch a bell.
 
-    It expects ``reset``, ``step``, ``RECORD``, ``rng_at`` and ``pointer`` among its globals, and ``Obs`` and
-    ``Action`` for Dict spaces.
+    It expects ``reset``, ``step``, ``RECORD``, ``rng_at``, ``pointer`` and the names in ``bells`` among its globals,
+    and ``Obs`` and ``Action`` for Dict spaces.
     """
     bind = "\n".join(
         f"    {column.name} = carray(pointer(table[{HEADER + k}]), {_shape(column)}, {column.dtype})"
@@ -174,6 +174,22 @@ def step_rows(table, ids, start, stop, slot):
                 first[i] = True
                 steps[i] = 0
 {report}
+
+
+def serve_rows(bell, slot, looks):
+    left = looks
+    while True:
+        posted = read_word(bell, POSTED)
+        if posted == read_word(bell, DONE):
+            left -= 1
+            if left < 0:
+                return
+            continue
+        table = carray(pointer(np.uint64(bell[TABLE])), (bell[TABLE_SIZE],), np.uint64)
+        ids = carray(pointer(np.uint64(bell[IDS])), (bell[SIZE],), np.int32)
+        step_rows(table, ids, bell[START], bell[STOP], slot)
+        write_word(bell, DONE, posted)
+        left = looks
 
 
 def reset_rows(table, ids, start, stop, slot):

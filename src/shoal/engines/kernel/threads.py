@@ -1,134 +1,238 @@
 """Sharing a large batch between threads, when that has proved to be faster.
 
-Compiled loops run without the GIL, so slices of a batch can run side by side. Handing a slice over takes longer
-than a small batch takes to run, and whether it pays depends on the env, the machine and what else runs on it; so
-it is tried and timed, with the caller's own batches, and tried again now and then.
+Compiled loops run without the GIL, so slices of a batch can run side by side. Whether it pays depends on the env, the
+machine, and what the program does between two batches; so both ways are tried with the caller's own batches, timed
+from one batch to the next, and tried again now and then.
+
+A helper that has done its slice watches its bell for about as long as a batch takes (``bells``), and then sleeps. A
+pool that is idle costs nothing.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import weakref
 from queue import SimpleQueue
-from time import perf_counter
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from shoal.engines.base import shares
+from shoal.engines.kernel.bells import DONE, IDS, POSTED, SIZE, START, STOP, TABLE, TABLE_SIZE, await_done, new_bells
 
-Slice = Callable[[int, int, int], None]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-_WORTH_TRYING_S = 100e-6  # several times a hand-over between Python threads
-_TRIAL = 6  # runs of each form before the faster one is kept ...
-_KEPT_S = 1.0  # ... for about this long
+_Array = np.ndarray[Any, Any]
+
+_WORTH_TRYING_S = 20e-6  # many times a hand-over between threads that are awake
+_CLEARLY = 0.95  # what counts as faster
+_TRIAL = 5  # batches in a row in one way, the first of which is not timed ...
+_TURNS = 4  # ... and how often the two ways take turns
+_KEPT_S = 1.0  # for how long the faster way is kept
+_LOOKS = 400_000  # how often a helper looks at its bell before it sleeps: 100 to 200 µs
+_PATIENCE = 4_000_000  # how often the caller looks before it lets others have the core
+
+
+class Work(Protocol):
+    """What there is to share: the step of all envs of an engine."""
+
+    def run_slice(self, table: _Array, ids: _Array, start: int, stop: int, slot: int) -> None:
+        """Step ``ids[start:stop]``; an env that raises gets a fault."""
+
+    def keep_fault(self, error: Exception, ids: _Array, slot: int) -> int:
+        """Keep the fault of the env at which a slice has stopped; returns where to go on."""
+
+    def serving(self) -> Callable[[_Array, int, int], None]:
+        """The compiled function in which a helper watches its bell and steps slices."""
 
 
 class SharedRun:
-    """Runs ``part(start, stop, slot)`` over a batch: in the caller's thread, or in slices on several threads.
+    """Steps batches: in the caller's thread, or in slices on several threads.
 
     Attributes:
         num_threads: How many threads there may be, the caller's included.
     """
 
-    def __init__(self, num_threads: int) -> None:
+    def __init__(self, work: Work, num_threads: int) -> None:
         self.num_threads = num_threads
-        self._jobs: SimpleQueue[tuple[Slice, int, int, int] | None] = SimpleQueue()
-        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._work = work
+        self._helpers: list[Helper] = []
+        self._bells = new_bells(num_threads - 1)
         self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        self._owed = 0
         self._size = 0
-        self._trials: list[tuple[bool, float]] = []
-        self._splits = False
-        self._runs_left = 0
+        self._choice = Choice()
 
-    def run(self, part: Slice, size: int) -> None:
-        """Run the whole batch."""
-        if self._owed:
-            # An interrupt has left slices of the last batch running, and they move the same envs.
+    def run(self, table: _Array, ids: _Array) -> None:
+        """Step all of ``ids``."""
+        size = len(ids)
+        if size != self._size:
+            self._size, self._choice = size, Choice()
+        if self.num_threads > 1 and self._choice.is_split():
+            self._run_split(table, ids)
+            return
+        self.settle()
+        self._work.run_slice(table, ids, 0, size, 0)
+        self._choice.note_run()
+
+    def settle(self) -> None:
+        """Wait for slices that an interrupt has left running: they move the same envs."""
+        if self._helpers:
             with self._lock:
                 self._settle()
-        if self.num_threads == 1:
-            part(0, size, 0)
-            return
-        if self._runs_left <= 0 or size != self._size:
-            self._try(part, size)
-            return
-        self._runs_left -= 1
-        if self._splits:
-            self._run_split(part, size)
-        else:
-            part(0, size, 0)
 
-    def _try(self, part: Slice, size: int) -> None:
-        if size != self._size:
-            self._size, self._trials = size, []
-        split = len(self._trials) % 2 == 1
-        start = perf_counter()
-        if split:
-            self._run_split(part, size)
-        else:
-            part(0, size, 0)
-        self._trials.append((split, perf_counter() - start))
-        alone = min(seconds for was_split, seconds in self._trials if not was_split)
-        if alone < _WORTH_TRYING_S:
-            self._decide(False, alone)
-        elif len(self._trials) == 2 * _TRIAL:
-            together = min(seconds for was_split, seconds in self._trials if was_split)
-            self._decide(together < alone, min(together, alone))
+    @property
+    def splits(self) -> bool:
+        """Whether batches are being shared."""
+        return self._choice.splits
 
-    def _decide(self, splits: bool, run_s: float) -> None:
-        self._splits, self._trials = splits, []
-        self._runs_left = int(_KEPT_S / max(run_s, 1e-6))
-
-    def _run_split(self, part: Slice, size: int) -> None:
-        # Closing has to wait for its turn: it would take the answers that are awaited here.
+    def _run_split(self, table: _Array, ids: _Array) -> None:
+        # Closing has to wait for its turn: a helper that is told to end does no slice.
         with self._lock:
             self._settle()
-            if not self._threads:
+            if not self._helpers:
                 self._start()
-            mine, *others = (share for share in shares(size, self.num_threads) if share)
-            for slot, share in enumerate(others, 1):
-                self._owed += 1
-                self._jobs.put((part, share.start, share.stop, slot))
-            part(mine.start, mine.stop, 0)
-            errors = self._settle()
+            for helper in self._helpers:
+                helper.error = None  # of a batch that was interrupted
+            mine, *others = shares(len(ids), self.num_threads)
+            for helper, share in zip(self._helpers, others, strict=True):
+                helper.post(table, ids, share)
+            self._work.run_slice(table, ids, mine.start, mine.stop, 0)
+            self._settle()
+            errors = [helper.error for helper in self._helpers if helper.error is not None]
         if errors:
             raise errors[0]
 
-    def _settle(self) -> list[BaseException]:
-        """Wait for all slices; returns what they have raised."""
-        errors = []
-        while self._owed:
-            error = self._done.get()
-            self._owed -= 1
-            if error is not None:
-                errors.append(error)
-        return errors
-
     def _start(self) -> None:
-        self._threads = [
-            threading.Thread(target=_serve, args=(self._jobs, self._done), name="shoal-kernel", daemon=True)
-            for _ in range(self.num_threads - 1)
-        ]
-        for thread in self._threads:
-            thread.start()
+        serve = self._work.serving()
+        started: list[Helper] = []
+        # A pool that is dropped without being closed ends its helpers too.
+        weakref.finalize(self, _end, started)
+        try:
+            for slot, bell in enumerate(self._bells, 1):
+                started.append(Helper(self._work, serve, bell, slot))
+        except BaseException:
+            _end(started)
+            raise
+        self._helpers = started
+
+    def _settle(self) -> None:
+        while self._helpers and not await_done(self._bells, _PATIENCE):
+            sleep(0)
 
     def close(self) -> None:
         """End the threads."""
         with self._lock:
             self._settle()
-            for _ in self._threads:
-                self._jobs.put(None)
-            for thread in self._threads:
-                thread.join()
-            self._threads = []
+            _end(self._helpers)
+            self._helpers = []
 
 
-def _serve(jobs: SimpleQueue[tuple[Slice, int, int, int] | None], done: SimpleQueue[BaseException | None]) -> None:
-    while (job := jobs.get()) is not None:
-        part, start, stop, slot = job
-        error: BaseException | None = None
+def _end(helpers: list[Helper]) -> None:
+    while helpers:
+        helpers.pop().end()
+
+
+class Choice:
+    """Finds out whether to split, by the time from one batch to the next."""
+
+    def __init__(self) -> None:
+        self.splits = False
+        self._left = 0
+        self._tried = 0
+        self._started = 0.0
+        self._best = [float("inf"), float("inf")]
+
+    def is_split(self) -> bool:
+        """How to run the batch that is about to start."""
+        if self._left:
+            self._left -= 1
+            return self.splits
+        now = perf_counter()
+        turn, place = divmod(self._tried, _TRIAL)
+        if place > 1 or (place == 0 and turn):
+            # The batch before this one ran in the same way as the one before it, unless it was the first of its turn.
+            last = (self._tried - 1) // _TRIAL % 2
+            self._best[last] = min(self._best[last], now - self._started)
+        self._started = now
+        if turn == _TURNS:
+            self._decide(self._best[1] < _CLEARLY * self._best[0])
+            return self.splits
+        self._tried += 1
+        return turn % 2 == 1
+
+    def note_run(self) -> None:
+        """A batch of the trial has run alone; if it was short, nothing else is to be tried."""
+        if not self._left and self._started and perf_counter() - self._started < _WORTH_TRYING_S:
+            self._best[0] = min(self._best[0], _WORTH_TRYING_S)
+            self._decide(False)
+
+    def _decide(self, splits: bool) -> None:
+        self._left = int(_KEPT_S / max(min(self._best), 1e-6)) + 1
+        self.splits, self._tried, self._started = splits, 0, 0.0
+        self._best = [float("inf"), float("inf")]
+
+
+class Helper:
+    """A thread that steps slices."""
+
+    def __init__(self, work: Work, serve: Callable[[_Array, int, int], None], bell: _Array, slot: int) -> None:
+        self.error: BaseException | None = None
+        self._work = weakref.ref(work)  # the thread must not keep the engine alive
+        self._serve = serve
+        self._bell = bell
+        self._slot = slot
+        self._job: tuple[_Array, _Array] | None = None
+        self._share = range(0)
+        self._is_asleep = False
+        self._wake: SimpleQueue[bool] = SimpleQueue()
+        self._thread = threading.Thread(target=self._live, name="shoal-kernel", daemon=True)
+        self._thread.start()
+
+    def post(self, table: _Array, ids: _Array, share: range) -> None:
+        """Give it a slice, and wake it if it sleeps."""
+        bell, job = self._bell, self._job
+        if job is None or job[0] is not table or job[1] is not ids or share != self._share:
+            # An interrupt in the next lines must not make the bell and the job differ unnoticed.
+            self._job = None
+            bell[TABLE], bell[TABLE_SIZE] = table.ctypes.data, len(table)
+            bell[IDS], bell[SIZE] = ids.ctypes.data, len(ids)
+            bell[START], bell[STOP] = share.start, share.stop
+            self._job, self._share = (table, ids), share
+        bell[POSTED] += 1
+        # The GIL makes this and the last lines of ``_live`` take turns, so no slice is left beside a sleeper.
+        if self._is_asleep:
+            self._is_asleep = False
+            self._wake.put(True)
+
+    def _live(self) -> None:
+        bell = self._bell
+        while True:
+            try:
+                self._serve(bell, self._slot, _LOOKS)
+            except Exception as error:
+                self._go_on(error)
+                continue
+            self._is_asleep = True
+            if bell[POSTED] != bell[DONE]:
+                self._is_asleep = False
+            elif not self._wake.get():
+                return
+
+    def _go_on(self, error: Exception) -> None:
+        """Finish a slice in which an env has raised; whatever goes wrong here belongs to the caller."""
         try:
-            part(start, stop, slot)
-        except BaseException as raised:  # whatever it is, it belongs to the caller
-            error = raised
-        done.put(error)
+            work, job = self._work(), self._job
+            if work is not None and job is not None:
+                table, ids = job
+                rest = work.keep_fault(error, ids, self._slot)
+                work.run_slice(table, ids, rest, self._share.stop, self._slot)
+        except BaseException as raised:
+            self.error = raised
+        self._bell[DONE] = self._bell[POSTED]
+
+    def end(self) -> None:
+        """End the thread, which has nothing to do."""
+        self._wake.put(False)
+        self._thread.join()
