@@ -68,14 +68,26 @@ ENDLESS = [
 ]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", ENDING, ids=str)
+def on_each_engine(cases: list[Case]) -> list[Any]:
+    """Every case on every engine. Compiled, the options wait for the second stage: some are compiled anew."""
+    return [
+        pytest.param(
+            case,
+            engine,
+            id=f"{case}-{engine}",
+            marks=[pytest.mark.slow] if engine == "kernel" and (case.kwargs or case.reset_options) else [],
+        )
+        for case in cases
+        for engine in ENGINES
+    ]
+
+
+@pytest.mark.parametrize(("case", "engine"), on_each_engine(ENDING))
 def test_same_rows_up_to_the_end(case: Case, engine: str) -> None:
     assert compare(case, engine) > 0
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("case", ENDLESS, ids=str)
+@pytest.mark.parametrize(("case", "engine"), on_each_engine(ENDLESS))
 def test_same_rows_up_to_the_limit(case: Case, engine: str) -> None:
     compare(case, engine)
 

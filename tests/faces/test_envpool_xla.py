@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CASES = Path(__file__).with_name("xla_cases.py")
 
 
+@pytest.mark.slow
 def test_pools_inside_compiled_jax_code() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(CASES)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=50)

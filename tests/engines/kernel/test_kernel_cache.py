@@ -321,6 +321,7 @@ def stepped() -> list[float]:
         return pool.step([0, 1]).obs.ravel().tolist()  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_helpers_are_compiled_though_nothing_decorates_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
     assert stepped() == [1.0, 3.0]
@@ -328,6 +329,7 @@ def test_helpers_are_compiled_though_nothing_decorates_them(tmp_path: Path, monk
     assert shifted.__globals__["_doubled"] is _doubled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["link", "write"])
 def test_a_disk_that_is_full_or_knows_no_links_costs_no_pool(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -346,6 +348,7 @@ def test_a_disk_that_is_full_or_knows_no_links_costs_no_pool(
     assert not list(tmp_path.glob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_nothing_half_written_is_left_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
     stepped()
