@@ -233,8 +233,21 @@ def pair_of() -> Iterator[Callable[..., Pair]]:
 # ---------------------------------------------------------------------- tests
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("mode", MODES)
+def in_each_mode() -> list[Any]:
+    """Every mode on every engine. Processes take their time to start, so one mode goes first and the others later."""
+    return [
+        pytest.param(
+            mode,
+            engine,
+            id=f"{mode}-{engine}",
+            marks=[pytest.mark.slow] if engine == "process" and mode is not AutoresetMode.NEXT_STEP else [],
+        )
+        for mode in MODES
+        for engine in ENGINES
+    ]
+
+
+@pytest.mark.parametrize(("mode", "engine"), in_each_mode())
 @pytest.mark.parametrize("name", CASES)
 def test_every_env_gives_the_references_data(
     pair_of: Callable[..., Pair], name: str, mode: AutoresetMode, engine: str

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -136,11 +136,10 @@ class _Jitted:
 
     def of(self, function: Any) -> Any:
         if function not in self._done:
-            # The same code with other globals: the names of plain functions mean their jitted versions there.
+            # The same code in another place: the names of plain functions mean their jitted versions there.
             names = dict(function.__globals__)
-            twin = FunctionType(
-                function.__code__, names, function.__name__, function.__defaults__, function.__closure__
-            )
+            cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
+            twin = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
             self._done[function] = numba.njit(error_model="numpy")(twin)
             names.update(
                 {
@@ -150,6 +149,10 @@ class _Jitted:
                 }
             )
         return self._done[function]
+
+    def _cell(self, cell: CellType) -> CellType:
+        value = cell.cell_contents
+        return CellType(self.of(value)) if isinstance(value, FunctionType) else cell
 
 
 def _globals_of(function: Any) -> Iterator[tuple[str, Any]]:
