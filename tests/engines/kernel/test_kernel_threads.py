@@ -156,6 +156,9 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(threads, "perf_counter", clock)
+    # One length for all answers, unless a test is about just that.
+    monkeypatch.setattr(threads, "_KEPT_S", 1.0)
+    monkeypatch.setattr(threads, "_LONGEST_S", 1.0)
     return clock
 
 
@@ -285,6 +288,24 @@ def test_the_answer_is_kept_for_about_as_long_as_it_says(clock: Clock) -> None:
     first_alone = ways.index(False)
     assert first_alone * 1e-3 == pytest.approx(threads._KEPT_S, rel=0.01)
     assert ways[first_alone : first_alone + threads._TRIAL + 1] == [False] * threads._TRIAL + [True]
+
+
+def test_an_answer_that_is_given_again_is_kept_for_longer(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_KEPT_S", 0.02)
+    program, choice = Program(clock, 2e-3, 1e-3), Choice()
+    lengths, was_split = [], False
+    for is_split in program.batches(choice, 5000):
+        if is_split and was_split:
+            lengths[-1] += 1
+        elif is_split:
+            lengths.append(1)
+        was_split = is_split
+    kept = [length for length in lengths if length > threads._TRIAL]
+    # The first answer is a change of mind; each later one is kept for twice as long, up to the longest.
+    # The last turn of the trial, which is split too, comes on top.
+    extra = [length - wanted for length, wanted in zip(kept, [20, 40, 80, 160, 320, 640, 1000], strict=False)]
+    assert len(extra) == 7
+    assert all(0 <= batches <= threads._TRIAL + 1 for batches in extra), kept
 
 
 class Timed(Fake):

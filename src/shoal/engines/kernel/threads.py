@@ -30,7 +30,8 @@ _WORTH_TRYING_S = 20e-6  # many times a hand-over between threads that are awake
 _CLEARLY = 0.95  # what counts as faster
 _TRIAL = 5  # batches in a row in one way, the first of which is not timed ...
 _TURNS = 4  # ... and how often the two ways take turns
-_KEPT_S = 1.0  # for how long the faster way is kept
+_KEPT_S = 0.02  # for how long the faster way is kept at first; each time it wins again, for twice as long
+_LONGEST_S = 1.0
 _LOOKS = 400_000  # how often a helper looks at its bell before it sleeps: 100 to 200 µs
 _PATIENCE = 4_000_000  # how often the caller looks before it lets others have the core
 
@@ -143,6 +144,7 @@ class Choice:
         self._tried = 0
         self._started = 0.0
         self._best = [float("inf"), float("inf")]
+        self._kept_s = _KEPT_S
 
     def is_split(self) -> bool:
         """How to run the batch that is about to start."""
@@ -169,7 +171,8 @@ class Choice:
             self._decide(False)
 
     def _decide(self, splits: bool) -> None:
-        self._left = int(_KEPT_S / max(min(self._best), 1e-6)) + 1
+        self._kept_s = min(2 * self._kept_s, _LONGEST_S) if splits == self.splits else _KEPT_S
+        self._left = int(self._kept_s / max(min(self._best), 1e-6)) + 1
         self.splits, self._tried, self._started = splits, 0, 0.0
         self._best = [float("inf"), float("inf")]
 
