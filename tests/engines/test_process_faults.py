@@ -325,6 +325,13 @@ def test_the_deadline_is_for_each_env_and_not_for_the_worker(make: Callable[...,
     assert steps_of(pool.step(ZEROS)) == [1] * 4
 
 
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_stopped_worker_is_a_hung_worker(asynchronous: bool, make: Callable[..., shoal.Pool]) -> None:
     pool = make(envs_with("slow"), step_timeout=DEADLINE_S, batch_size=1 if asynchronous else None)
@@ -333,7 +340,7 @@ def test_a_stopped_worker_is_a_hung_worker(asynchronous: bool, make: Callable[..
     os.kill(pid, signal.SIGSTOP)
     with rescue(pid), pytest.raises(errors.EnvTimeout):
         pool.step(ZEROS)
-    wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: is_gone(pid))
 
 
 def test_a_worker_that_stops_in_the_middle_of_a_message_is_given_up(make: Callable[..., shoal.Pool]) -> None:

@@ -181,6 +181,7 @@ def test_a_thread_count_that_the_user_has_set_is_kept(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.slow
 def test_torch_in_workers_uses_one_thread(make: Callable[..., shoal.Pool]) -> None:
     assert make().call("torch_threads") == (1, 1, 1)
 

@@ -69,13 +69,13 @@ ENDLESS = [
 
 
 def on_each_engine(cases: list[Case]) -> list[Any]:
-    """Every case on every engine. Compiled, the options wait for the second stage: some are compiled anew."""
+    """Every case on every engine. Those with options wait for the second stage: some are compiled anew."""
     return [
         pytest.param(
             case,
             engine,
             id=f"{case}-{engine}",
-            marks=[pytest.mark.slow] if engine == "kernel" and (case.kwargs or case.reset_options) else [],
+            marks=[pytest.mark.slow] if case.kwargs or case.reset_options else [],
         )
         for case in cases
         for engine in ENGINES
