@@ -114,7 +114,7 @@ def register(
 
     Args:
         task_id: The name, by custom ``"Name-v0"``.
-        env: An env class (Gymnasium's, dm_env's or a ``KernelEnv``), a function that makes an env, a
+        env: An env class (Gymnasium's, dm_env's, PettingZoo's or a ``KernelEnv``), a function that makes an env, a
             ``"module:attribute"`` string that names one and is imported when it is needed, or another task's id.
         aliases: Further names for it.
         max_episode_steps: The time limit.

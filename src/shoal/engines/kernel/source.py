@@ -81,12 +81,14 @@ def loop_source(spec: EnvSpec) -> str:
         for k, column in enumerate(columns(spec))
     )
     report = [_assign(f"info_{f.name}[i]", f"env.{f.name}", f.shape) for f in spec.info]
+    begin = [*_FIRST_ROW, *report]
     parts = {
         "bind": bind,
         "obs": _value(spec.observation, "Obs", "obs"),
         "action": _value(spec.action, "Action", "action"),
         "report": _lines(report, 8),
-        "report_reset": _lines(report, 12),
+        "begin": _lines(begin, 8),
+        "begin_in_step": _lines(begin, 12),
         "keep_final": _lines(
             [
                 *(f"final{j}[i][...] = obs{j}[i]" for j in range(len(spec.observation.leaves))),
@@ -122,6 +124,17 @@ def _lines(statements: list[str], indent: int) -> str:
     return "\n".join(" " * indent + statement for statement in statements)
 
 
+# The row of an env that has just been reset, on demand or by itself.
+_FIRST_ROW = (
+    "over[i] = False",
+    "steps[i] = 0",
+    "reward[i] = 0.0",
+    "elapsed[i] = 0",
+    "terminated[i] = False",
+    "truncated[i] = False",
+    "first[i] = True",
+)
+
 _TEMPLATE = '''\
 """Written by shoal for one kind of env; safe to delete."""
 
@@ -144,14 +157,7 @@ def step_rows(table, ids, start, stop, slot):
         obs = {obs}
         if over[i]:
             reset(env, rng, obs)
-            over[i] = False
-            steps[i] = 0
-            reward[i] = 0.0
-            elapsed[i] = 0
-            terminated[i] = False
-            truncated[i] = False
-            first[i] = True
-{report_reset}
+{begin_in_step}
             continue
         gain, ended = step(env, {action}, rng, obs)
         if not isfinite(gain):
@@ -201,12 +207,5 @@ def reset_rows(table, ids, start, stop, slot):
         env = records[i]
         obs = {obs}
         reset(env, rng_at(words[i]), obs)
-        over[i] = False
-        steps[i] = 0
-        reward[i] = 0.0
-        elapsed[i] = 0
-        terminated[i] = False
-        truncated[i] = False
-        first[i] = True
-{report}
+{begin}
 '''
