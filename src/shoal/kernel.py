@@ -157,6 +157,16 @@ class KernelEnv:
         return f"{type(self).__name__}({options})"
 
 
+def is_kind(source: Any) -> bool:
+    """Whether something is a class of kernel envs.
+
+    Example:
+        >>> is_kind(KernelEnv), is_kind(int)
+        (True, False)
+    """
+    return isinstance(source, type) and issubclass(source, KernelEnv)
+
+
 def leaves_tuple(space: Space[Any], name: str) -> Any:
     """The class in which kernels get the leaves of a Dict (named) or Tuple space; None for a single leaf."""
     if isinstance(space, spaces.Dict):

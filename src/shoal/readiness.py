@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from shoal.errors import ActionError, NotReset, StateError
+from shoal.errors import ActionError, ArgumentError, NotReset, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,6 +67,19 @@ class Readiness:
 
     def _look(self) -> None:
         self.all_ready = not (self.faulted or self.fresh_N.any() or self._over_N.any())
+
+
+def masked_ids(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
+    """The envs that are True in ``options["reset_mask"]``.
+
+    Raises:
+        ArgumentError: If it is no mask for these envs, or nobody is True.
+    """
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
+        raise ArgumentError(f"options['reset_mask']: expected a bool array of shape ({num_envs},), got {mask!r}")
+    if not mask.any():
+        raise ArgumentError("options['reset_mask']: no env is True, so there is nothing to reset")
+    return np.flatnonzero(mask)
 
 
 def check_ids(env_id: Any, num_envs: int) -> list[int]:

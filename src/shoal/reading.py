@@ -31,8 +31,8 @@ class RowReader:
         rows = engine.rows
         self._final = rows.final
         self._final_info = rows.final_info
-        self._counts = engine.episodes is None or (engine.finals_are_columns and rows.layout.with_final)
         self._finals_are_columns = engine.finals_are_columns and rows.layout.with_final
+        self._counts = engine.episodes is None or self._finals_are_columns
         self._tree = engine.spec.observation
         self._blocks = rows.layout.blocks
         self._views = not copy and self._blocks > 1
@@ -46,7 +46,6 @@ class RowReader:
         self._obs_of_block: list[list[Any]] = [
             [None if column is None else column[block] for column in rows.obs] for block in range(self._blocks)
         ]
-
         self._fields_of_block = [
             {name: column[block] for name, column in rows.info.items()} for block in range(self._blocks)
         ]
@@ -79,7 +78,7 @@ class RowReader:
             obs, reward(), terminated(), truncated(), self._env_id_N.copy(), elapsed(), first(), (), NOTHING, NOTHING
         )
         if self._has_fields:
-            batch.fields = {name: column.copy() for name, column in self._fields_of_block[self.block].items()}
+            batch.fields = {name: column.copy() for name, column in self._fields_of_block[block].items()}
         return self._complete(batch)
 
     def read(self, ids: Sequence[int]) -> Batch:

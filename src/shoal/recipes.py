@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
 from shoal.errors import ArgumentError
-from shoal.kernel import KernelEnv
+from shoal.kernel import is_kind
 
 Wrapper = Callable[[Any], Any]
 EnvKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -101,7 +101,7 @@ def recipe_for(
         factories = [factory(sources[0], kwargs[0])] * len(sources)
     first = sources[0]
     name = first.id if isinstance(first, RegisteredSpec) else getattr(first, "__name__", type(first).__name__)
-    all_kinds = all(_is_kind(source) for source in sources)
+    all_kinds = all(is_kind(source) for source in sources)
     if all(isinstance(source, RegisteredSpec) for source in sources):
         limit = None  # a registered env keeps the limit by itself; for anything else the pool does
     elif max_episode_steps is None and all_kinds:
@@ -109,10 +109,6 @@ def recipe_for(
     else:
         limit = max_episode_steps
     return Recipe(factories, name, limit, is_kernel=all_kinds and not wrap)
-
-
-def _is_kind(source: Any) -> bool:
-    return isinstance(source, type) and issubclass(source, KernelEnv)
 
 
 def _sources(env: Any, num_envs: int | None) -> list[Any]:

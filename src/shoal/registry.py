@@ -23,7 +23,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.envs import TASKS
 from shoal.errors import ArgumentError, BackendUnavailable
-from shoal.kernel import KernelEnv
+from shoal.kernel import KernelEnv, is_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +67,7 @@ class Task:
     @property
     def is_compiled(self) -> bool:
         """Whether the env can run on the kernel engine."""
-        return isinstance(self.env, type) and issubclass(self.env, KernelEnv)
+        return is_kind(self.env)
 
     @property
     def time_limit(self) -> int | None:
@@ -231,7 +231,7 @@ def _keywords(maker: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
     if isinstance(maker, type):
         line = [vars(cls)["__init__"] for cls in maker.__mro__ if cls not in _ROOTS and "__init__" in vars(cls)]
         if not line:
-            return {}, issubclass(maker, KernelEnv)
+            return {}, is_kind(maker)
     found: dict[str, Any] = {}
     for function in line:
         try:

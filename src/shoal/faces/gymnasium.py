@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from shoal.batch import Batch, merge_infos
 from shoal.errors import ArgumentError
+from shoal.readiness import masked_ids
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         if options is None or "reset_mask" not in options:
             batch = self.pool.reset(seed, options)
             return self._obs(batch), self._infos(batch)
-        ids = self._masked_ids(options["reset_mask"])
+        ids = masked_ids(options["reset_mask"], self.num_envs)
         rest = {key: value for key, value in options.items() if key != "reset_mask"}
         batch = self.pool.reset(_masked_seed(seed, ids, self.num_envs), rest, ids)
         latest = self.pool.latest()
@@ -164,15 +165,6 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         infos["elapsed_step"] = batch.elapsed_step
         infos["first"] = batch.first
         return infos
-
-    def _masked_ids(self, mask: Any) -> npt.NDArray[Any]:
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
-            raise ArgumentError(
-                f"options['reset_mask']: expected a bool array of shape ({self.num_envs},), got {mask!r}"
-            )
-        if not mask.any():
-            raise ArgumentError("options['reset_mask']: no env is True, so there is nothing to reset")
-        return np.flatnonzero(mask)
 
 
 def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:

@@ -128,17 +128,11 @@ class KernelEngine:
     def _table(self, block: int) -> np.ndarray[Any, Any]:
         rows = self.rows
         arrays: dict[str, Any] = {
-            "records": self._records,
-            "words": self._words,
-            "over": self._over,
-            "steps": self._steps,
+            **self._state(block),
             "progress": self._progress,
             "ends": self._ended,
-            **{name: getattr(rows, name)[block] for name in ("reward", "elapsed", "terminated", "truncated", "first")},
-            **{f"obs{j}": column[block] for j, column in enumerate(rows.obs) if column is not None},
             **{f"final{j}": column for j, column in enumerate(rows.final)},
             **{f"action{j}": column for j, column in enumerate(rows.action)},
-            **{f"info_{name}": column[block] for name, column in rows.info.items()},
             **{f"final_info_{name}": column for name, column in rows.final_info.items()},
         }
         # Columns for final rows exist under same_step only, and the loop touches them under no other rule.
@@ -159,7 +153,7 @@ class KernelEngine:
         """Step every env."""
         self.collected = self._all_ids
         if self._is_small:
-            # The way of ``_run``, without its calls: this is the hottest line of the engine.
+            # The way of ``run_slice``, without its calls: this is the hottest line of the engine.
             try:
                 self._kernel.step_rows(self._tables[block], self._all_N, 0, self._count, 0)
             except Exception as error:
@@ -293,6 +287,7 @@ class KernelEngine:
             array[ids] = state[name]
 
     def _state(self, block: int) -> dict[str, np.ndarray[Any, Any]]:
+        """Everything that envs are, by the names that the loop has for it."""
         rows = self.rows
         return {
             "records": self._records,
@@ -302,7 +297,7 @@ class KernelEngine:
             "seed": self._seed_of,
             **{name: getattr(rows, name)[block] for name in ("reward", "elapsed", "terminated", "truncated", "first")},
             **{f"obs{j}": column[block] for j, column in enumerate(rows.obs) if column is not None},
-            **{f"info.{name}": column[block] for name, column in rows.info.items()},
+            **{f"info_{name}": column[block] for name, column in rows.info.items()},
         }
 
     # ------------------------------------------------------------------ the end

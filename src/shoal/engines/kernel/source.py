@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
+from shoal.engines.kernel.random import WORDS
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def columns(spec: EnvSpec) -> list[Column]:
     """Every array the loop uses, in the order of the table."""
     fixed = [
         Column("records", "RECORD", ()),
-        Column("words", "np.uint64", (6,)),
+        Column("words", "np.uint64", (WORDS,)),
         Column("over", "np.bool_", ()),
         Column("steps", "np.int64", ()),
         Column("progress", "np.int64", ()),

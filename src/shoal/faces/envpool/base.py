@@ -27,6 +27,7 @@ from shoal.faces.envpool.opening import open_pool
 from shoal.faces.envpool.player_actions import PlayerActionReader
 from shoal.faces.envpool.players import PlayerInfoMaker, PlayerPool, player_spec
 from shoal.faces.envpool.rendering import draw
+from shoal.readiness import masked_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,12 +252,7 @@ class EnvPoolBase:
             return seed, options, env_id
         if env_id is not None:
             raise ArgumentError("options['reset_mask'] and env_id were both given: one of them is enough")
-        mask = np.asarray(mask)
-        if mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
-            raise ArgumentError(f"options['reset_mask']: expected {self.num_envs} bools, got {mask!r}")
-        if not mask.any():
-            raise ArgumentError("options['reset_mask']: no env is True, so there is nothing to reset")
-        chosen = np.flatnonzero(mask)
+        chosen = masked_ids(np.asarray(mask), self.num_envs)
         if np.ndim(seed) == 1 and len(seed) == self.num_envs:
             seed = [seed[i] for i in chosen]
         return seed, options, chosen
