@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +16,6 @@ from shoal.snapshot import Snapshot
 from shoal.testing import CountingEnv
 
 pytest.importorskip("numba")
-sys.path.append(str(Path(__file__).parent / "engines" / "kernel"))
-
 from kernel_kinds import KINDS, LASTING, MODES, Cell, Drift, assert_same, random_actions, rows_of
 
 if TYPE_CHECKING:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import sys
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -13,14 +11,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from kernel_kinds import KINDS, LASTING, Cell, Drift, Parts, Switches, assert_same
 
 from shoal.adapters import adapt, describe
 from shoal.adapters.kernel_env import PlainKernelEnv
 from shoal.errors import ArgumentError, SpecError
-
-sys.path.append(str(Path(__file__).parents[1] / "engines" / "kernel"))
-
-from kernel_kinds import KINDS, LASTING, Cell, Drift, Parts, Switches, assert_same
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from parallel_envs import DONE, NAMES, OBSERVED, Masked, Party
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.classic.rps import rps
 from pettingzoo.classic.tictactoe import tictactoe
@@ -24,105 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ENGINES = ("serial", "thread", "process")
-NAMES = ("ann", "bob", "cid")
-_OBSERVED = spaces.Box(-1e6, 1e6, (3,), np.float32)
-_DONE = spaces.Discrete(4)
-
-
-class Party(ParallelEnv[str, Any, Any]):
-    """Guests come and go: ``came[k]`` and ``left[k]`` say at which step. Who is there at the end is cut short.
-
-    A guest observes the step, its own last action and a number drawn from the env's generator.
-    """
-
-    metadata = {"name": "party_v0", "render_modes": ["rgb_array"]}
-
-    def __init__(
-        self,
-        came: tuple[int, ...] = (0, 0, 0),
-        left: tuple[int, ...] = (9, 9, 9),
-        length: int = 4,
-        render_mode: str | None = None,
-    ) -> None:
-        self.possible_agents = list(NAMES)
-        self.came = dict(zip(NAMES, came, strict=True))
-        self.gone = dict(zip(NAMES, left, strict=True))
-        self.length = length
-        self.render_mode = render_mode
-        self.is_closed = False
-        self.asked: list[dict[str, Any]] = []
-        self.options: Any = None
-        self._rng = np.random.default_rng(0)
-
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        return _OBSERVED
-
-    def action_space(self, agent: str) -> spaces.Space[Any]:
-        return _DONE
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-        self.options = options
-        self.clock = 0
-        self.agents = [name for name in NAMES if self.came[name] == 0]
-        return self._seen(dict.fromkeys(self.agents, 0)), {name: {} for name in self.agents}
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        self.asked.append(actions)
-        self.clock += 1
-        here = [name for name in NAMES if name in self.agents or self.came[name] == self.clock]
-        seen = self._seen({name: actions.get(name, 0) for name in here})
-        rewards = {name: float(actions.get(name, 0)) + 10 * NAMES.index(name) for name in here}
-        terminations = {name: self.gone[name] <= self.clock for name in here}
-        truncations = {name: self.clock >= self.length and not terminations[name] for name in here}
-        infos = {name: {"clock": self.clock} if name == "bob" else {} for name in here}
-        self.agents = [name for name in here if not (terminations[name] or truncations[name])]
-        return seen, rewards, terminations, truncations, infos
-
-    def render(self) -> Any:
-        return np.full((2, 2, 3), self.clock, np.uint8)
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def state(self) -> Any:
-        return np.array([self.clock])
-
-    def _seen(self, actions: dict[str, Any]) -> dict[str, Any]:
-        draw = int(self._rng.integers(1000))
-        return {name: np.array([self.clock, action, draw], np.float32) for name, action in actions.items()}
-
 
 LEAVING = functools.partial(Party, left=(2, 9, 3), length=5)
 JOINING = functools.partial(Party, came=(0, 2, 0), length=4)
 
 
-class Masked(Party):
-    """Observations come with the actions that are allowed, and the others are refused."""
-
-    @functools.cache  # noqa: B019
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        return spaces.Dict({"observation": _OBSERVED, "action_mask": spaces.MultiBinary(4)})
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        for name, action in actions.items():
-            assert self._mask(name)[action], f"{name} may not do {action}"
-        return super().step(actions)
-
-    def _mask(self, name: str) -> Any:
-        mask = np.zeros(4, np.int8)
-        mask[(self.clock + NAMES.index(name)) % 4] = 1
-        return mask
-
-    def _seen(self, actions: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: {"observation": seen, "action_mask": self._mask(name)}
-            for name, seen in super()._seen(actions).items()
-        }
-
-
-def with_spaces(observation: Any, action: Any = _DONE) -> type[Party]:
+def with_spaces(observation: Any, action: Any = DONE) -> type[Party]:
     """A party whose guests have the given spaces, each its own if it is a list."""
 
     class Changed(Party):
@@ -256,8 +164,8 @@ def test_spaces_of_all_kinds_are_stacked(single: spaces.Space[Any], stacked: spa
 
 @pytest.mark.parametrize("name", ["observation", "action"])
 def test_players_of_two_kinds_are_refused(name: str) -> None:
-    odd = [_DONE, _DONE, spaces.Discrete(5)]
-    env_class = with_spaces(odd) if name == "observation" else with_spaces(_OBSERVED, odd)
+    odd = [DONE, DONE, spaces.Discrete(5)]
+    env_class = with_spaces(odd) if name == "observation" else with_spaces(OBSERVED, odd)
     with pytest.raises(SpecError, match=rf"same {name} space, but 'ann' has Discrete\(4\) and 'cid' has Discrete\(5\)"):
         adapt(env_class())
 
@@ -271,7 +179,7 @@ def test_the_spec_knows_the_players() -> None:
     spec = describe(adapt(Party(render_mode="rgb_array")), "party")
     assert spec.players == NAMES
     assert spec.player is not None
-    assert (spec.player.observation.space, spec.player.action.space) == (_OBSERVED, _DONE)
+    assert (spec.player.observation.space, spec.player.action.space) == (OBSERVED, DONE)
     assert spec.render_mode == "rgb_array"
     assert spec.metadata["name"] == "party_v0"
 
@@ -370,7 +278,7 @@ def test_absent_players_are_in_the_space() -> None:
 def test_nested_actions_reach_their_players() -> None:
     action = spaces.Dict({"move": spaces.Discrete(3), "speed": spaces.Box(0, 1, (2,), np.float32)})
 
-    class Complex(with_spaces(_OBSERVED, action)):  # type: ignore[misc]
+    class Complex(with_spaces(OBSERVED, action)):  # type: ignore[misc]
         def step(self, actions: dict[str, Any]) -> Any:
             assert all(value in action for value in actions.values())
             self.kept = actions
@@ -587,7 +495,7 @@ def test_a_pool_speaks_with_the_envs_themselves(make_vec: Any, engine: str) -> N
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_pool_names_what_differs(make_vec: Any, engine: str) -> None:
-    odd = with_spaces([_DONE, _DONE, spaces.Discrete(5)])
+    odd = with_spaces([DONE, DONE, spaces.Discrete(5)])
     with pytest.raises(EnvConstructError, match=r"env 0.*'ann' has Discrete\(4\) and 'cid' has Discrete\(5\)"):
         make_vec(odd, 2, engine=engine)
 

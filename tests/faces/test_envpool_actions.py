@@ -9,32 +9,16 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import shoal
 from shoal.errors import ActionError
 from shoal.testing import CountingEnv, DictTupleEnv, SampleEnv, read_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-@pytest.fixture(params=["gymnasium", "gym", "dm"])
-def env_type(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+    from collections.abc import Callable
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Any]]:
-    """``shoal.make`` on the serial engine, with every pool closed in the end."""
-    made: list[Any] = []
-
-    def make_one(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
-        made.append(shoal.make(task_id, env_type, **{"engine": "serial", "num_envs": 3, **config}))
-        return made[-1]
-
-    yield make_one
-    for pool in made:
-        pool.close()
-    made.clear()
+def make(open_pool: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda task_id, env_type="gymnasium", **config: open_pool(task_id, env_type, **config)
 
 
 def counting(action_space: spaces.Space[Any] | None = None) -> Any:

@@ -15,7 +15,7 @@ import shoal
 from shoal.testing import CountingEnv, DictTupleEnv, SampleEnv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 TABLE = [  # elapsed, reward, done, truncated, step type, discount; with a limit of three
     (0, 0, False, False, 0, 1),
@@ -34,18 +34,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Any]]:
-    """``shoal.make``, by default on the serial engine, with every pool closed in the end."""
-    made: list[Any] = []
-
-    def make_one(env_type: str, task_id: Any = "CartPole-v1", **config: Any) -> Any:
-        made.append(shoal.make(task_id, env_type, **{"engine": "serial", "num_envs": 3, **config}))
-        return made[-1]
-
-    yield make_one
-    for pool in made:
-        pool.close()
-    made.clear()
+def make(open_pool: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda env_type, task_id="CartPole-v1", **config: open_pool(task_id, env_type, **config)
 
 
 # ---------------------------------------------------------------------- gym

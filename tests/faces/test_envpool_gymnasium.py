@@ -11,7 +11,6 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import vector as wrappers
 
-import shoal
 from shoal.errors import (
     ActionError,
     ArgumentError,
@@ -25,7 +24,7 @@ from shoal.errors import (
 from shoal.testing import CountingEnv, DictTupleEnv, FaultEnv, SleepyEnv, read_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
 @pytest.fixture(params=["serial", "kernel"])
@@ -35,18 +34,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Any]]:
-    """``shoal.make_gymnasium``, by default on the serial engine, with every pool closed in the end."""
-    made: list[Any] = []
-
-    def make_one(task_id: Any = "CartPole-v1", **config: Any) -> Any:
-        made.append(shoal.make_gymnasium(task_id, **{"engine": "serial", "num_envs": 3, **config}))
-        return made[-1]
-
-    yield make_one
-    for pool in made:
-        pool.close()
-    made.clear()
+def make(open_pool: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda task_id="CartPole-v1", **config: open_pool(task_id, "gymnasium", **config)
 
 
 def zeros(count: int = 3) -> Any:

@@ -8,71 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import dm_env
 import numpy as np
+import parallel_envs
 import pytest
 from dm_env import specs
 from gymnasium import spaces
-from pettingzoo import ParallelEnv
+from parallel_envs import DONE, NAMES, OBSERVED
 from pettingzoo.classic.rps import rps
 
 import shoal
 from shoal.errors import ActionError, ArgumentError, StateError, WrongDtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-NAMES = ("ann", "bob", "cid")
-_OBSERVED = spaces.Box(-1e6, 1e6, (3,), np.float32)
-_DONE = spaces.Discrete(4)
 IDS = np.array([0, 1], np.int32)
 
 
-class Party(ParallelEnv[str, Any, Any]):
-    """Guests come and go: ``came[k]`` and ``left[k]`` say at which step. Who is there at the end is cut short.
+class Party(parallel_envs.Party):
+    """One guest has more to say."""
 
-    A guest observes the step, its own last action and a number drawn from the env's generator.
-    """
-
-    metadata = {"name": "party_v0"}
-
-    def __init__(
-        self, came: tuple[int, ...] = (0, 0, 0), left: tuple[int, ...] = (9, 9, 9), length: int = 4, drift: bool = False
-    ) -> None:
-        self.possible_agents = list(NAMES)
-        self.came = dict(zip(NAMES, came, strict=True))
-        self.gone = dict(zip(NAMES, left, strict=True))
-        self.length = length
-        self.drift = drift
-        self._rng = np.random.default_rng(0)
-
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        return _OBSERVED
-
-    def action_space(self, agent: str) -> spaces.Space[Any]:
-        return _DONE
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-        if self.drift:  # who leaves when is drawn, so that envs fall out of step
-            self.gone = {name: int(self._rng.integers(1, 7)) for name in NAMES}
-        self.clock = 0
-        self.agents = [name for name in NAMES if self.came[name] == 0]
-        return self._seen(dict.fromkeys(self.agents, 0)), {name: {} for name in self.agents}
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        self.clock += 1
-        here = [name for name in NAMES if name in self.agents or self.came[name] == self.clock]
-        seen = self._seen({name: actions.get(name, 0) for name in here})
-        rewards = {name: float(actions.get(name, 0)) + 10 * NAMES.index(name) for name in here}
-        terminations = {name: self.gone[name] <= self.clock for name in here}
-        truncations = {name: self.clock >= self.length and not terminations[name] for name in here}
-        infos = {name: {"clock": self.clock, "lucky": {"number": 7}} if name == "bob" else {} for name in here}
-        self.agents = [name for name in here if not (terminations[name] or truncations[name])]
-        return seen, rewards, terminations, truncations, infos
-
-    def _seen(self, actions: dict[str, Any]) -> dict[str, Any]:
-        draw = int(self._rng.integers(1000))
-        return {name: np.array([self.clock, action, draw], np.float32) for name, action in actions.items()}
+    def _report(self) -> dict[str, Any]:
+        return {**super()._report(), "lucky": {"number": 7}}
 
 
 LEAVING = functools.partial(Party, left=(2, 9, 3), length=5)
@@ -80,48 +36,17 @@ JOINING = functools.partial(Party, came=(0, 2, 0), length=4)
 DRIFTING = functools.partial(Party, drift=True, length=6)
 
 
-class Masked(Party):
-    """Observations come with the actions that are allowed, and the others are refused."""
+class Masked(Party, parallel_envs.Masked):
+    """Masks that are arrays of numbers."""
 
-    @functools.cache  # noqa: B019
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        return spaces.Dict({"observation": _OBSERVED, "action_mask": spaces.Box(0, 1, (4,), np.int8)})
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        for name, action in actions.items():
-            assert self._mask(name)[action], f"{name} may not do {action}"
-        return super().step(actions)
-
-    def _mask(self, name: str) -> Any:
-        mask = np.zeros(4, np.int8)
-        mask[(self.clock + NAMES.index(name)) % 4] = 1
-        return mask
-
-    def _seen(self, actions: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: {"observation": seen, "action_mask": self._mask(name)}
-            for name, seen in super()._seen(actions).items()
-        }
-
-
-@pytest.fixture(params=["gymnasium", "gym", "dm"])
-def env_type(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+    MASK = spaces.Box(0, 1, (4,), np.int8)
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Any]]:
-    """``shoal.make`` on the serial engine, with every pool closed in the end."""
-    made: list[Any] = []
-
-    def make_one(task_id: Any = Party, env_type: str = "gymnasium", **config: Any) -> Any:
-        made.append(shoal.make(task_id, env_type, **{"engine": "serial", "num_envs": 2, **config}))
-        return made[-1]
-
-    yield make_one
-    for pool in made:
-        pool.close()
-    made.clear()
+def make(open_pool: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda task_id=Party, env_type="gymnasium", **config: open_pool(
+        task_id, env_type, **{"num_envs": 2, **config}
+    )
 
 
 def rows_of(info: Any) -> list[tuple[int, int]]:
@@ -134,11 +59,11 @@ def rows_of(info: Any) -> list[tuple[int, int]]:
 
 def test_spaces_are_those_of_one_player(make: Any, env_type: str) -> None:
     pool = make(env_type=env_type)
-    assert (pool.observation_space, pool.action_space) == (_OBSERVED, _DONE)
+    assert (pool.observation_space, pool.action_space) == (OBSERVED, DONE)
     spec = shoal.make_spec(Party)
-    assert (spec.observation_space, spec.action_space) == (_OBSERVED, _DONE)
+    assert (spec.observation_space, spec.action_space) == (OBSERVED, DONE)
     if env_type == "gymnasium":
-        assert (pool.single_observation_space, pool.single_action_space) == (_OBSERVED, _DONE)
+        assert (pool.single_observation_space, pool.single_action_space) == (OBSERVED, DONE)
 
 
 def test_arrays_have_a_row_per_player() -> None:

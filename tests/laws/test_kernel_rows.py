@@ -6,8 +6,6 @@ random calls on both. What they return, or refuse, has to be the same to the las
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,8 +19,6 @@ from shoal.adapters.kernel_env import PlainKernelEnv
 from shoal.errors import NothingInFlight, ShoalError
 
 pytest.importorskip("numba")
-sys.path.append(str(Path(__file__).parents[1] / "engines" / "kernel"))
-
 from kernel_kinds import KINDS, MODES, Cell, Drift, Switches, assert_same, random_actions, rows_of
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from shoal.testing import CountingEnv, no_leftovers
 
 pytest.importorskip("numba")
 
+import kernel_kinds
 from kernel_kinds import MODES, Cell, Drift, Pair, Parts, Switches, assert_same, play, rows_of
 
 if TYPE_CHECKING:
@@ -523,8 +524,8 @@ def test_batches_outlive_their_pool(make_pool: Callable[..., Pool]) -> None:
 
 def run_without_numba(text: str, fake: str = "sys.modules['numba'] = None") -> str:
     """What a program prints in which numba cannot be imported; warnings are printed, too."""
-    here = Path(__file__).parent
-    program = f"import sys, warnings\nsys.path.insert(0, {str(here)!r})\n{fake}\n" + textwrap.dedent(text)
+    support = Path(kernel_kinds.__file__).parent
+    program = f"import sys, warnings\nsys.path.insert(0, {str(support)!r})\n{fake}\n" + textwrap.dedent(text)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
