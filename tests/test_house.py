@@ -29,10 +29,10 @@ LAYERS: list[set[str]] = [
     {"stats", "trace"},
     {"engines", "envs"},
     {"pool", "dispatch", "readiness", "reading", "recipes", "registry", "snapshot", "traffic"},
-    {"build"},
+    {"build", "contract"},
     {"collect"},
     {"faces"},
-    {"doors"},
+    {"doors", "doctor"},
     {"testing", "cli", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -381,20 +381,6 @@ def test_close_from_another_thread_ends_a_recv(make: Callable[..., shoal.Pool]) 
 # ---------------------------------------------------------------------- what goes between the processes
 
 
-@pytest.mark.parametrize("batch_size", [None, 1], ids=["sync", "async"])
-def test_a_big_info_crosses(batch_size: int | None, make: Callable[..., shoal.Pool]) -> None:
-    pool = make(envs_with("info_big"), batch_size=batch_size)
-    pool.reset(seed=0)
-    pool.send(ZEROS)
-    rows, sizes = [], {}
-    while len(rows) < 4:
-        batch = pool.recv(timeout=20)
-        rows += steps_of(batch)
-        sizes.update({int(batch.env_id[row]): len(info["blob"]) for row, info in batch.infos})
-    assert rows == [1] * 4
-    assert sizes == {1: BIG}
-
-
 def test_big_messages_in_both_directions_do_not_lock_up(make: Callable[..., shoal.Pool]) -> None:
     pool = make(envs_with("info_big", env_id=0)[:2], num_workers=1, threads_per_worker=2, batch_size=1)
     pool.reset(seed=0)
@@ -414,14 +400,6 @@ def test_infos_of_any_object_cross_if_the_pool_allows_pickles(make: Callable[...
     [(row, info)] = pool.step(ZEROS).infos
     assert row == 1
     assert info["lambda"]() is None
-
-
-def test_an_info_that_does_not_pickle_is_named_even_if_pickles_are_allowed(make: Callable[..., shoal.Pool]) -> None:
-    pool = make(envs_with("info_unpicklable"), allow_pickle=True)
-    pool.reset(seed=0)
-    with pytest.raises(errors.EnvStepError, match=r"info\['lock'\]") as caught:
-        pool.step(ZEROS)
-    assert caught.value.env_ids == (1,)
 
 
 @pytest.mark.parametrize("ask", ["reset", "call", "set_attr"])

@@ -5,10 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import subprocess
-import sys
-from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -19,91 +16,10 @@ from shoal.testing import CountingEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 METHODS = ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
-
-# Everything that is hard to ship at once: a class of __main__, an exception of __main__, a lambda, a closure, and no
-# `if __name__ == "__main__"` anywhere. A worker that ran the script again would print its lines again.
-SCRIPT = dedent("""
-    import gymnasium, sys
-    import shoal
-    from shoal.testing import CountingEnv
-
-    print("script runs")
-    offset = 40
-
-    class Broken(Exception):
-        pass
-
-    class Mine(CountingEnv):
-        def __init__(self, tag=1):
-            super().__init__(tag=tag + offset, episode_length=50)
-
-        def step(self, action):
-            if action == 4:
-                raise Broken("on purpose")
-            return super().step(action)
-
-    gymnasium.register("OnlyHere-v0", entry_point=Mine)
-    for method in ("forkserver", "spawn"):
-        fns = [Mine, lambda: Mine(2), lambda: gymnasium.make("OnlyHere-v0")]
-        with shoal.make_pool(fns[:2], engine="process", num_workers=2, start_method=method) as pool:
-            tags = pool.reset(seed=0).obs[:, 1].astype(int).tolist()
-            tags += pool.step([0, 0]).obs[:, 1].astype(int).tolist()
-            try:
-                pool.step([4, 0])
-            except shoal.errors.EnvStepError as error:
-                told = str(error)
-            print(method, tags, "Broken: on purpose" in told)
-        with shoal.make_pool("OnlyHere-v0", 2, engine="process", num_workers=2, start_method=method) as pool:
-            print(method, pool.reset(seed=0).obs[:, 1].astype(int).tolist())
-""")
-SAID = "script runs\n" + "".join(f"{m} [41, 42, 41, 42] True\n{m} [41, 41]\n" for m in ("forkserver", "spawn"))
-
-
-def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    # -X dev shows what is otherwise hidden: unclosed files, deprecated calls.
-    return subprocess.run(
-        [sys.executable, "-X", "dev", *command], capture_output=True, text=True, timeout=50, check=False, **options
-    )
-
-
-def as_command(folder: Path) -> subprocess.CompletedProcess[str]:
-    return run("-c", SCRIPT)
-
-
-def from_stdin(folder: Path) -> subprocess.CompletedProcess[str]:
-    return run("-", input=SCRIPT)
-
-
-def as_file_without_guard(folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "script.py").write_text(SCRIPT)
-    return run("script.py", cwd=folder)
-
-
-def as_module(folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "script.py").write_text(SCRIPT)
-    return run("-m", "script", cwd=folder)
-
-
-def as_notebook(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Cells are executed in the namespace of ``__main__``, which has no file, as IPython does it."""
-    cell = f"import sys; exec(compile({SCRIPT!r}, '<ipython-input-1>', 'exec'), sys.modules['__main__'].__dict__)"
-    return run("-c", cell)
-
-
-SLOW_WAYS = [pytest.param(way, marks=pytest.mark.slow) for way in (as_command, as_module, as_notebook)]
-
-
-@pytest.mark.parametrize("way", [as_file_without_guard, from_stdin, *SLOW_WAYS])
-def test_a_script_works_however_it_is_run(
-    way: Callable[[Path], subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    result = way(tmp_path)
-    assert (result.stderr, result.stdout, result.returncode) == ("", SAID, 0)
 
 
 def test_forkserver_is_the_default(make_pool: Callable[..., shoal.Pool]) -> None:

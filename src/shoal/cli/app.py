@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 import shoal
+from shoal.cli.check import CHECK_HELP, check
+from shoal.cli.doctor import DOCTOR_HELP, doctor
 from shoal.cli.run import RUN_HELP, run
 
 app = typer.Typer(
@@ -36,3 +38,5 @@ def top(
 
 
 app.command(help=RUN_HELP, no_args_is_help=True)(run)
+app.command(help=CHECK_HELP, no_args_is_help=True)(check)
+app.command(help=DOCTOR_HELP)(doctor)

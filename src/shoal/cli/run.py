@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from shoal.build import make_pool
-from shoal.cli.actions import Actor, import_here, load_callable, policy_actor
+from shoal.cli.actions import Actor, load_callable, policy_actor
+from shoal.cli.common import ENV_HELP, INTERRUPTED, env_from, exit_codes
 from shoal.cli.display import display_for, print_result
 from shoal.cli.drive import RunResult, drive
-from shoal.errors import FaultError, ShoalError
-
-_FAILED = 2
-_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-
 
 # In typer's rich text a line break is a line break, so this is not a docstring.
 RUN_HELP = """Step an env and see how fast it goes.
@@ -44,11 +36,7 @@ The exit code is 0, 2 after an error, or 130 after Ctrl-C, which still prints wh
 def run(
     env: Annotated[
         str,
-        typer.Argument(
-            metavar="ENV",
-            help="A Gymnasium id ([cyan]CartPole-v1[/], [cyan]module:MyEnv-v0[/]), or [cyan]module:callable[/], "
-            "where the callable is a class or function that makes an env.",
-        ),
+        typer.Argument(metavar="ENV", help=ENV_HELP),
     ],
     num_envs: Annotated[int, typer.Option("--num-envs", "-n", min=1, help="How many envs.")] = 64,
     steps: Annotated[
@@ -80,7 +68,7 @@ def run(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Step an env and see how fast it goes."""
-    with _exit_codes(debug=debug):
+    with exit_codes(debug=debug):
         actor = None if policy == "random" else policy_actor(load_callable(policy, "--policy"))
         pool_options = {
             "engine": engine,
@@ -88,13 +76,13 @@ def run(
             "batch_size": batch_size,
             "autoreset": autoreset,
         }
-        result = _run(_env(env), num_envs, pool_options, actor, steps, seed, quiet=quiet or as_json)
+        result = _run(env_from(env), num_envs, pool_options, actor, steps, seed, quiet=quiet or as_json)
         if as_json:
             print(json.dumps(result.as_dict()))
         else:
             print_result(result)
         if result.interrupted:
-            raise typer.Exit(_INTERRUPTED)
+            raise typer.Exit(INTERRUPTED)
 
 
 def _run(
@@ -105,29 +93,3 @@ def _run(
         make_pool(env, num_envs, **options) as pool,
     ):
         return drive(pool, actor, steps=steps, seed=seed, on_progress=display.show, progress_every_s=display.every_s)
-
-
-def _env(name: str) -> Any:
-    """A callable for ``module:callable``, otherwise a Gymnasium id, which ``module`` may have registered."""
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
-        return name
-    module = import_here(module_name, "ENV")
-    return load_callable(name, "ENV") if hasattr(module, attribute.partition(".")[0]) else attribute
-
-
-@contextmanager
-def _exit_codes(*, debug: bool) -> Iterator[None]:
-    """Errors of shoal as one paragraph on stderr, and Ctrl-C without a traceback."""
-    try:
-        yield
-    except ShoalError as error:
-        if debug:
-            traceback.print_exc()
-        else:
-            more = " (--debug shows the traceback)" if isinstance(error, FaultError) else ""
-            print(f"shoal: {' '.join(str(error).split())}{more}", file=sys.stderr)
-        raise typer.Exit(_FAILED) from None
-    except KeyboardInterrupt:
-        print("shoal: interrupted", file=sys.stderr)
-        raise typer.Exit(_INTERRUPTED) from None

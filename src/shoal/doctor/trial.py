@@ -1,0 +1,124 @@
+"""A pool of tiny envs in real worker processes: whether it starts, how long that takes, and what it takes up."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from shoal.build import make_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shoal.pool import Pool
+
+# What a worker has been seen to hold open in the pool's process: a socket, its lifeline, a file for its stacks, and two
+# of multiprocessing's. Used where no worker can be started to count again.
+FDS_PER_WORKER = 5
+FDS_PER_POOL = 2  # the file of the shared memory, and its mapping
+FDS_TO_START = 8  # the fork server's own, and what is open only while a worker starts
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What it took to run workers.
+
+    Attributes:
+        method: How they were started.
+        first_s: Time until the first pool of one worker could be used, the fork server's start included.
+        next_s: The same for a pool of one worker after that.
+        fds_per_worker: File descriptors that each worker takes in the pool's process.
+        worker_bytes: Memory that belongs to one worker.
+        libraries: Numeric libraries in a worker and the threads each would use; None if nobody can tell.
+    """
+
+    method: str
+    first_s: float
+    next_s: float
+    fds_per_worker: int
+    worker_bytes: int
+    libraries: dict[str, int] | None
+
+
+class ProbeEnv(gym.Env[np.int64, np.int64]):
+    """An env that does nothing but tell about the process it is in."""
+
+    observation_space = gym.spaces.Discrete(2)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.int64, dict[str, Any]]:
+        """Begin."""
+        super().reset(seed=seed)
+        return np.int64(0), {}
+
+    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+        """Go on."""
+        return np.int64(action), 0.0, False, False, {}
+
+    def vitals(self) -> tuple[int, dict[str, int] | None]:
+        """Bytes of this process, and threads of its libraries."""
+        return own_bytes(), library_threads()
+
+
+def try_workers(method: str) -> Trial:
+    """Start real workers, use them, and end them.
+
+    Raises:
+        OSError: If the machine does not let them start (``ResourceError`` is one).
+        FaultError: If they start and then fail.
+    """
+    with _workers(1, method) as (_, first_s):
+        pass
+    with _workers(1, method) as (one, next_s):
+        fds = open_fds()
+        worker_bytes, libraries = one.call("vitals")[0]
+    with _workers(2, method):
+        fds_per_worker = open_fds() - fds
+    return Trial(method, first_s, next_s, fds_per_worker, worker_bytes, libraries)
+
+
+@contextmanager
+def _workers(count: int, method: str) -> Iterator[tuple[Pool, float]]:
+    start = perf_counter()
+    with make_pool(ProbeEnv, count, engine="process", num_workers=count, start_method=method) as pool:
+        pool.reset(seed=1)
+        pool.step(np.zeros(count, np.int64))
+        yield pool, perf_counter() - start
+
+
+def open_fds() -> int:
+    """File descriptors that are open in this process."""
+    return len(os.listdir("/proc/self/fd")) - 1  # the listing has opened one itself
+
+
+def own_bytes() -> int:
+    """Memory of this process, with its part of what it shares with others; 0 if the system does not tell."""
+    try:
+        for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return 0
+
+
+def library_threads() -> dict[str, int] | None:
+    """Numeric libraries that are loaded, and how many threads each may use; None without ``threadpoolctl``."""
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        return None
+    threads: dict[str, int] = {}
+    for library in threadpool_info():
+        name = str(library["internal_api"])
+        threads[name] = max(threads.get(name, 0), int(library["num_threads"]))
+    return threads
