@@ -188,11 +188,12 @@ def test_a_list_of_the_right_shape_is_an_observation(
     assert [row.step for row in rows_of(pool.step(ZEROS))] == [1] * 4
 
 
-def test_nan_in_an_observation_passes_as_it_is(engine: str, make_pool: Callable[..., shoal.Pool]) -> None:
-    pool = make_pool(envs_with("nan_obs", "step"), **options_of(engine))
+def test_nan_in_an_observation_passes_if_it_may(engine: str, make_pool: Callable[..., shoal.Pool]) -> None:
+    pool = make_pool(envs_with("nan_obs", "step"), on_nan="pass", **options_of(engine))
     pool.reset(seed=0)
     obs = pool.step(ZEROS).obs
     assert np.argwhere(np.isnan(obs)).tolist() == [[FAULTY, 0]]
+    assert pool.stats().nans == 1
 
 
 @pytest.mark.parametrize("where", ["reset", "step"])

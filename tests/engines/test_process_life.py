@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
-METHODS = ["fork", "forkserver", "spawn"]
+METHODS = ["fork!", "forkserver", "spawn"]
 GRACE_S = 2.0
 
 # A trainer that says when it is where the test wants it, and then stays there.
@@ -107,10 +107,10 @@ SOME_ENDS = [
     ("forkserver", "idle", signal.SIGKILL),
     ("forkserver", "stepping", signal.SIGINT),
     ("forkserver", "hung", signal.SIGTERM),
-    ("fork", "hung", signal.SIGKILL),
+    ("fork!", "hung", signal.SIGKILL),
     ("spawn", "idle", signal.SIGTERM),
 ]
-SLOW_METHODS = ["forkserver", *(pytest.param(method, marks=pytest.mark.slow) for method in ("fork", "spawn"))]
+SLOW_METHODS = ["forkserver", *(pytest.param(method, marks=pytest.mark.slow) for method in ("fork!", "spawn"))]
 
 
 @pytest.mark.parametrize(("method", "state", "number"), SOME_ENDS)
@@ -210,8 +210,8 @@ def test_a_dropped_pool_ends_its_workers(method: str) -> None:
 
 def test_two_pools_of_one_program_do_not_hold_each_other() -> None:
     with no_leftovers():
-        first = shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method="fork")
-        second = shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method="fork")
+        first = shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method="fork!")
+        second = shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method="fork!")
         first.reset(seed=0)
         first.close()
         assert len(second.reset(seed=0)) == 2
