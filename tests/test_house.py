@@ -28,7 +28,8 @@ LAYERS: list[set[str]] = [
     {"slot", "adapters"},
     {"stats", "trace"},
     {"engines", "envs"},
-    {"pool", "dispatch", "readiness", "reading", "recipes", "registry", "snapshot", "traffic"},
+    {"nan_watch", "readiness", "recipes", "recovery", "registry", "snapshot", "traffic"},
+    {"asking", "dispatch", "fault_rows", "pool", "reading", "sending"},
     {"build", "contract"},
     {"collect"},
     {"faces"},
@@ -45,7 +46,7 @@ LARGE_MODULES: dict[str, int] = {
 }
 LARGE_FUNCTIONS: dict[str, int] = {
     "shoal.doors.make_vec": 80,  # two thirds of it document the arguments
-    "shoal.build.make_pool": 75,  # one line per argument, twice
+    "shoal.build.make_pool": 82,  # one line per argument, twice
 }
 PICKLING_MODULES = {"shoal.engines.process.shipping"}
 PICKLERS = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shoal.faces.gymnasium import ShoalVectorEnv as ShoalVectorEnv
     from shoal.kernel import KernelEnv as KernelEnv
     from shoal.pool import Pool as Pool
+    from shoal.recovery import Restart as Restart
     from shoal.registry import list_all_envs as list_all_envs
     from shoal.registry import register as register
     from shoal.slot import Autoreset as Autoreset
@@ -39,6 +40,7 @@ _HOMES = {
     "Batch": "shoal.batch",
     "Pool": "shoal.pool",
     "PoolStats": "shoal.stats",
+    "Restart": "shoal.recovery",
     "ShoalVectorEnv": "shoal.faces.gymnasium",
     "KernelEnv": "shoal.kernel",
     "list_all_envs": "shoal.registry",

@@ -10,9 +10,13 @@ import gymnasium as gym
 
 from shoal.engines.base import EngineConfig, Timeouts
 from shoal.engines.choose import build_engine, has_numba
+from shoal.engines.lane import closing_on_error
 from shoal.errors import ArgumentError
+from shoal.nan_watch import POLICIES as NAN_POLICIES
 from shoal.pool import Pool
 from shoal.recipes import EnvKwargs, Recipe, Wrapper, recipe_for
+from shoal.recovery import POLICIES as FAULT_POLICIES
+from shoal.recovery import Restart
 from shoal.registry import is_shipped, own_task
 from shoal.seeding import seeds_for
 from shoal.slot import Autoreset
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
 # Views stay valid for one further call, and the call after that writes to a block nobody looks at.
 _VIEW_BLOCKS = 3
 _CHECKS = ("always", "first", "off")
-_FAULT_POLICIES = ("raise",)
 
 
 def make_pool(
@@ -49,7 +52,8 @@ def make_pool(
     affinity: Sequence[int] | None = None,
     copy: bool = True,
     check: str = "always",
-    on_fault: str = "raise",
+    on_fault: str | Restart = "raise",
+    on_nan: str = "raise",
     allow_pickle: bool = False,
     construct_timeout: float | None = 60.0,
     reset_timeout: float | None = 60.0,
@@ -68,7 +72,9 @@ def make_pool(
         recipe = recipe_for(env, num_envs, env_kwargs, wrappers, max_episode_steps)
     count = len(recipe.factories)
     _check_choice("check", check, _CHECKS)
-    _check_choice("on_fault", on_fault, _FAULT_POLICIES)
+    if not isinstance(on_fault, Restart):
+        _check_choice("on_fault", on_fault, FAULT_POLICIES)
+    _check_choice("on_nan", on_nan, NAN_POLICIES)
     _check_count("batch_size", batch_size, count)
     _check_count("num_workers", num_workers)
     _check_count("threads_per_worker", threads_per_worker)
@@ -90,20 +96,25 @@ def make_pool(
         is_kernel=recipe.is_kernel,
         registered=recipe.registered,
         bounded_actions=bounded_actions,
+        finite_rewards=on_nan == "raise",
+        spares_failed_builds=on_fault != "raise",
         seed=seed if isinstance(seed, int) else None,
     )
     seeds_for(seed, count)  # a seed that makes no sense is refused before anything starts
     running, reason = build_engine(engine, config)
-    return Pool(
-        running,
-        autoreset=config.autoreset,
-        batch_size=batch_size,
-        seed=seed,
-        copy=copy,
-        engine_reason=reason,
-        bounded_actions=bounded_actions,
-        implicit_reset=implicit_reset,
-    )
+    with closing_on_error(running.close):
+        return Pool(
+            running,
+            autoreset=config.autoreset,
+            batch_size=batch_size,
+            seed=seed,
+            copy=copy,
+            engine_reason=reason,
+            bounded_actions=bounded_actions,
+            implicit_reset=implicit_reset,
+            on_fault=on_fault,
+            on_nan=None if check == "off" else on_nan,
+        )
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
     begin_step, begin_reset   check everything, then hand commands to the engine (or hold them)
     receive                   wait, hand rows out, send what waited for them
-    ask                       call into envs
+    recover                   turn faults into rows, where that is wanted
 
 ``Pool`` guards the door; this is the room behind it. Nothing here is safe for two threads at once.
 """
@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.engines.base import Call, Command, Engine, Request
-from shoal.errors import RecvTimeout, ShoalError, StateError
+from shoal.engines.base import Command, Engine, Request
+from shoal.errors import FaultError, RecvTimeout, StateError
+from shoal.fault_rows import FaultRows
 from shoal.faults import error_of
+from shoal.nan_watch import NanWatch
 from shoal.readiness import Readiness, check_ids
 from shoal.reading import RowReader
+from shoal.recovery import Recovery, Restart
 from shoal.seeding import Seed, seeds_of
+from shoal.sending import Sender
 from shoal.slot import Autoreset
-from shoal.snapshot import Snapshot, check_snapshot, snapshots
 from shoal.traffic import Held, Traffic
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from shoal.batch import Batch
 
+_ABSENT: Any = object()
 Ids = Sequence[int] | np.ndarray[Any, Any] | None
 Options = dict[str, Any] | None
 
@@ -38,9 +42,14 @@ class Dispatch:
     """Sends commands and receives rows.
 
     Attributes:
+        engine: Runs the envs.
+        autoreset: The boundary rule they run under.
         traffic: Commands under way.
+        sender: Hands commands to the engine.
         reader: Copies rows out, and counts them.
         ready: Which envs may be stepped.
+        recovery: What becomes of envs that failed.
+        nan_watch: Looks for NaN, if that is wanted.
         moves_as_one: Whether all actions are arrays, so that the whole pool can step without per-env bookkeeping.
         resets: Rows handed out that answered an explicit reset.
         faults: Envs that failed.
@@ -57,40 +66,60 @@ class Dispatch:
         copy: bool,
         bounded_actions: bool = True,
         implicit_reset: bool = False,
+        on_fault: str | Restart = "raise",
+        on_nan: str | None = None,
     ) -> None:
-        self._engine = engine
+        self.engine = engine
         self._action = engine.spec.action if bounded_actions else engine.spec.action.without_bounds()
         self._implicit_reset = implicit_reset
         self._step_now = engine.step_now
         self._take = engine.take
-        self._autoreset = autoreset
+        self.autoreset = autoreset
         self._is_async = is_async
         self._seeds = seeds
         self._num_envs = len(seeds)
         self._all_ids = list(range(self._num_envs))
         self.traffic = Traffic(self._num_envs)
-        self.reader = RowReader(engine, copy=copy)
+        self.recovery = Recovery(on_fault, seeds, spares=on_nan == "truncate")
+        self.nan_watch = None if on_nan is None else NanWatch(engine.rows, on_nan)
+        fault_rows = FaultRows(engine.rows.layout, self.recovery) if self.recovery.is_on else None
+        self.reader = RowReader(engine, copy=copy, fault_rows=fault_rows)
+        self.sender = Sender(engine, self.traffic, self.reader, self.recovery)
         self.moves_as_one = not self._action.has_objects
         self.ready = Readiness(self._num_envs)
-        self._resetting: set[int] = set()
+        self._resetting: dict[int, Request | None] = {}
+        self._unseen: list[int] = []
         self.resets = 0
         self.faults = 0
         self.waiting_s = 0.0
+        for i in list(engine.faults):  # envs that could not be built; the pool starts all the same
+            self.recovery.take(i, engine.faults.pop(i), cuts=False)
+            self.faults += 1
+
+    def release(self) -> None:
+        """Let go of the engine's memory. The counters stay."""
+        self.reader.release()
+        if self.nan_watch is not None:
+            self.nan_watch.release()
 
     # ------------------------------------------------------------------ sending
 
     def step_all(self, action: Any) -> Batch:
         """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
-        if self._implicit_reset and not self.ready.all_ready:
+        if (self._implicit_reset and not self.ready.all_ready) or self.recovery.intervenes:
             ids = self.begin_step(action, None)
             return self.receive(ids, len(ids))
         if self._step_now is not None:
             return self._step_at_once(action, self._step_now)
         leaves = self._action.fit_batch(action, self._num_envs)
         try:
-            self._launch_all(leaves)
-            self._collect(self._num_envs, None)
-            if self._engine.faults:
+            self.ready.refuse_unready(self._all_ids)
+            self.sender.step_all(self._all_ids, leaves)
+            self.collect(self._num_envs, None)
+            self._inspect()
+            if self.engine.faults:
+                if self.recovery.is_on:
+                    return self.receive(self._all_ids, self._num_envs)
                 self._raise_faults(self._all_ids)
         except BaseException:
             self._keep(self._all_ids, ())
@@ -101,35 +130,43 @@ class Dispatch:
         if not self.ready.all_ready:
             self.ready.refuse_unready(self._all_ids)
         if not (self._take is not None and self._take(action)):
-            self._write_actions(slice(None), self._action.fit_batch(action, self._num_envs))
+            self.sender.write_actions(slice(None), self._action.fit_batch(action, self._num_envs))
         reader = self.reader
         reader.next_block()
         start = perf_counter()
         try:
             step_now(reader.block)
         except BaseException:
-            self._keep_all()
+            self._note_flight()
+            self._keep(self._all_ids, ())
             raise
         self.waiting_s += perf_counter() - start
-        if self._engine.faults:
-            self._keep_all()
-            self._raise_faults(self._all_ids)
+        if self.nan_watch is not None and self.nan_watch.is_suspect(reader.block):
+            self.engine.faults.update(self.nan_watch.faults(reader.block, self._all_ids))
+        if self.engine.faults:
+            self._note_flight()
+            return self.receive(self._all_ids, self._num_envs)
         batch = reader.read_all()
-        if self._autoreset is Autoreset.DISABLED:
+        if self.autoreset is Autoreset.DISABLED:
             self.ready.note_ends(slice(None), batch)
         return batch
 
-    def _keep_all(self) -> None:
+    def _note_flight(self) -> None:
         """Make a step of the whole pool a command like any other: who has moved has landed, the rest is under way."""
         self.traffic.take_off(self._all_ids)
-        self.traffic.land(self._engine.collected)
-        self._keep(self._all_ids, ())
+        self.traffic.land(self.engine.collected)
 
-    def _launch_all(self, leaves: list[np.ndarray[Any, Any]]) -> None:
-        self.ready.refuse_unready(self._all_ids)
-        self.reader.next_block()
-        self._write_actions(slice(None), leaves)
-        self._submit(self._all_ids, Command.STEP, None)
+    def begin_send(self, action: Any, env_id: Ids) -> list[int]:
+        """``begin_step`` for a caller who takes rows as they come: dropped envs would be the first, every time."""
+        dropped = self.recovery.dropped
+        ids = self.check_ids(env_id)
+        if not (self._is_async and dropped and any(i in dropped for i in ids)):
+            return self.begin_step(action, env_id)
+        leaves = self._action.fit_batch(action, len(ids))
+        rows = [row for row, i in enumerate(ids) if i not in dropped]
+        if not rows:
+            return []
+        return self.begin_step(self._action.unflatten([leaf[rows] for leaf in leaves]), [ids[row] for row in rows])
 
     def begin_step(self, action: Any, env_id: Ids) -> list[int]:
         """Check actions and start one step per env; returns the ids."""
@@ -137,14 +174,14 @@ class Dispatch:
         leaves = self._action.fit_batch(action, len(ids))
         if self._implicit_reset and not self.ready.all_ready and self.ready.fresh_N[ids].any():
             self._begin_fresh(ids, leaves)
-        elif ids is self._all_ids and self.moves_as_one and self.traffic.is_empty:
-            self._launch_all(leaves)
+            return ids
+        self.ready.refuse_unready(ids)
+        if not self.moves_as_one or self.recovery.intervenes or not self.traffic.are_idle(ids):
+            self.sender.send(ids, [Held(Command.STEP, [leaf[row] for leaf in leaves]) for row in range(len(ids))])
+        elif ids is self._all_ids:
+            self.sender.step_all(ids, leaves)
         else:
-            self.ready.refuse_unready(ids)
-            if self.moves_as_one and self.traffic.are_idle(ids):
-                self._launch_idle(ids, leaves)
-            else:
-                self._launch(ids, [Held(Command.STEP, [leaf[row] for leaf in leaves]) for row in range(len(ids))])
+            self.sender.step_idle(ids, leaves)
         return ids
 
     def _begin_fresh(self, ids: list[int], leaves: list[np.ndarray[Any, Any]]) -> None:
@@ -157,19 +194,8 @@ class Dispatch:
             else Held(Command.STEP, [leaf[row] for leaf in leaves])
             for row, i in enumerate(ids)
         ]
-        self._launch(ids, commands)
+        self.sender.send(ids, commands)
         self.ready.note_reset(fresh)
-
-    def _launch_idle(self, ids: list[int], leaves: list[np.ndarray[Any, Any]]) -> None:
-        """Submit one step for each of these envs, none of which is busy."""
-        if not self.traffic.num_flying:
-            self.reader.next_block(keep_rows=True)
-        self._write_actions(ids, leaves)
-        self._submit(ids, Command.STEP, None)
-
-    def _write_actions(self, rows: list[int] | slice, leaves: list[np.ndarray[Any, Any]]) -> None:
-        for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
-            column[rows] = leaf  # type: ignore[index]
 
     def begin_reset(self, seed: Seed, options: Options, env_id: Ids) -> list[int]:
         """Start resetting envs, dropping what they were doing; returns the ids."""
@@ -179,48 +205,22 @@ class Dispatch:
             seeds = [self._seeds[i] if self.ready.fresh_N[i] else None for i in ids]
         else:
             seeds = seeds_of(ids, seed, self._num_envs)
+            self.recovery.note_seeds(ids, seeds)
         self._abandon(ids)
         requests = [None if s is None and options is None else Request(seed=s, options=options) for s in seeds]
-        self._launch(ids, [Held(Command.RESET, (), request) for request in requests])
+        self.sender.send(ids, [Held(Command.RESET, (), request) for request in requests])
         self.ready.note_reset(ids)
-        self._resetting.update(ids)
+        self._resetting.update(zip(ids, requests, strict=True))
         return ids
 
-    def _launch(self, ids: Sequence[int], commands: Sequence[Held]) -> None:
-        """Submit what can go now, hold what has to wait for its env."""
-        if not self.traffic.num_flying:
-            self.reader.next_block(keep_rows=True)
-        now: dict[Command, list[int]] = {}
-        requests: dict[int, Request] = {}
-        for i, held in zip(ids, commands, strict=True):
-            if self.traffic.is_busy(i):
-                self.traffic.hold(i, held)
-                continue
-            objects = self._write_action(i, held)
-            if held.request is not None:
-                requests[i] = held.request
-            elif objects:
-                requests[i] = Request(action=objects)
-            now.setdefault(held.command, []).append(i)
-        for command, part in now.items():
-            self._submit(part, command, {i: requests[i] for i in part if i in requests} or None)
-
-    def _write_action(self, env_id: int, held: Held) -> tuple[Any, ...]:
-        objects = []
-        for column, value in zip(self._engine.rows.action, held.leaves, strict=False):
-            if column is None:
-                objects.append(value)
-            else:
-                column[env_id] = value
-        return tuple(objects)
-
-    def _submit(self, ids: list[int], command: Command, requests: dict[int, Request] | None) -> None:
-        self.traffic.take_off(ids)
-        try:
-            self._engine.submit(ids, command, requests, self.reader.block)
-        except ShoalError:
-            self.traffic.cancel(ids)
-            raise
+    def restart(self, env_id: Ids, seed: Seed) -> list[int]:
+        """Start building envs anew, whatever state they are in; returns the ids."""
+        ids = self.check_ids(env_id)
+        self._abandon(ids)
+        for i in ids:
+            self.recovery.notes.pop(i, None)
+            self.recovery.renew(i)
+        return self.begin_reset(seed, None, ids)
 
     def check_ids(self, env_id: Ids) -> list[int]:
         """Env ids as a list of ints, each in range and given once; None means all."""
@@ -229,25 +229,28 @@ class Dispatch:
     def _abandon(self, ids: Sequence[int]) -> None:
         """Wait for what these envs are doing and drop it."""
         if not self.traffic.is_empty:
+            self.sender.withdraw(ids)
             self.traffic.abandon(ids)
             self.settle()
-        self._resetting.difference_update(ids)
-        self._drop_faults(ids)
+        for i in ids:
+            self._resetting.pop(i, None)
+        self.drop_faults(ids)
 
     def settle(self) -> None:
         """Wait until the engine is done with commands whose results nobody wants."""
         while self.traffic.void:
             void = set(self.traffic.void)
-            self._collect(1, None)
-            self._drop_faults(void - self.traffic.void)
+            self.collect(1, None)
+            self.drop_faults(void - self.traffic.void)
 
-    def _drop_faults(self, ids: Iterable[int]) -> None:
-        if self.ready.faulted or self._engine.faults or self._engine.extras:
+    def drop_faults(self, ids: Iterable[int]) -> None:
+        """Forget what these envs have done wrong."""
+        if self.ready.faulted or self.engine.faults or self.engine.extras:
             ids = list(ids)
             self.ready.forgive(ids)
             for i in ids:
-                self._engine.faults.pop(i, None)
-                self._engine.extras.pop(i, None)
+                self.engine.faults.pop(i, None)
+                self.engine.extras.pop(i, None)
 
     # ------------------------------------------------------------------ receiving
 
@@ -271,7 +274,7 @@ class Dispatch:
         ids: list[int] = []
         try:
             ids = self._await(group, full, full if least is None else least, timeout, max_wait)[:full]
-            if self._engine.faults:
+            if self.engine.faults:
                 self._raise_faults(ids)
         except BaseException:
             self._keep(group, ())
@@ -298,6 +301,9 @@ class Dispatch:
         patience = start + (max_wait or 0.0) if least < full else None
         has_looked = False  # even a caller without patience gets what is ready
         while True:
+            self._inspect()
+            if self.engine.faults and self.recovery.is_on:
+                self._recover()
             landed = self.traffic.landed(group)
             now = monotonic()
             impatient = patience is not None and now >= patience
@@ -309,23 +315,65 @@ class Dispatch:
             limits = [max(0.0, t - now) for t in (end, None if impatient else patience) if t is not None]
             # A group may share the engine with others, so look again after each row that could be one of its own.
             wanted = 1 if impatient or group is not None else full - len(landed)
-            self._collect(max(1, min(wanted, self.traffic.num_flying)), min(limits) if limits else None)
+            self.collect(max(1, min(wanted, self.traffic.num_flying)), min(limits) if limits else None)
 
-    def _collect(self, at_least: int, timeout_s: float | None) -> None:
+    def collect(self, at_least: int, timeout_s: float | None) -> None:
+        """Wait for the engine."""
         start = perf_counter()
+        if self.sender.has_delayed:
+            at_least, timeout_s = self.sender.launch_due(at_least, timeout_s)
         try:
-            self._engine.collect(at_least, timeout_s)
+            self.engine.collect(at_least, timeout_s)
         finally:
             # Also when interrupted: what the engine had finished by then is finished.
-            self.traffic.land(self._engine.collected)
+            self.traffic.land(self.engine.collected)
             self.waiting_s += perf_counter() - start
-        if timeout_s is None and not self._engine.collected:
+            if self.nan_watch is not None:
+                self._unseen += self.engine.collected
+        if timeout_s is None and not self.engine.collected:
             self.traffic.cancel_all()
             raise StateError("an interrupt has lost commands that were under way: reset() the envs to go on")
 
+    # ------------------------------------------------------------------ faults
+
+    def _inspect(self) -> None:
+        """Look for NaN in rows that have come since the last look."""
+        if not self._unseen or self.nan_watch is None:
+            return
+        ids, self._unseen = self._unseen, []
+        if len(ids) == self._num_envs and not self.nan_watch.is_suspect(self.reader.block):
+            return
+        # An env that failed has no row, and one that was called has none that is new.
+        rows = [i for i in ids if self.traffic.has_landed(i) and i not in self.engine.faults]
+        self.engine.faults.update(self.nan_watch.faults(self.reader.block, rows, self._resetting))
+
+    def _recover(self) -> None:
+        """Turn the faults of envs that have landed into rows, or have them reset once more.
+
+        Raises:
+            FaultError: If an env has used up its restarts.
+        """
+        for i in [i for i in self.engine.faults if self.traffic.has_landed(i)]:
+            fault = self.engine.faults[i]
+            if not self.recovery.handles(fault):
+                continue
+            del self.engine.faults[i]
+            self.engine.extras.pop(i, None)
+            self.faults += not fault.spares_env
+            is_reset = i in self._resetting
+            try:
+                self.recovery.take(i, fault, cuts=not is_reset)
+            except FaultError:
+                self.ready.note_faults([i], [fault])
+                self.traffic.forget([i])
+                raise
+            if (is_reset or self.autoreset is Autoreset.SAME_STEP) and i not in self.recovery.dropped:
+                self.traffic.take_back(i)
+                self.sender.send([i], [Held(Command.RESET, (), self._resetting.get(i))])
+
     def _raise_faults(self, ids: Sequence[int]) -> None:
         """Raise for the envs among ``ids`` that failed; the rows of the others stay to be received."""
-        faults = self._engine.faults
+        faults = self.engine.faults
         failed = [i for i in ids if i in faults]
         if not failed:
             return
@@ -337,63 +385,11 @@ class Dispatch:
 
     def _hand_out(self, ids: list[int]) -> Batch:
         batch = self.reader.read_all() if ids is self._all_ids else self.reader.read(ids)
-        if self._autoreset is Autoreset.DISABLED:
+        if self.autoreset is Autoreset.DISABLED:
             self.ready.note_ends(ids, batch)
         if self._resetting:
-            self.resets += len(self._resetting.intersection(ids))
-            self._resetting.difference_update(ids)
+            self.resets += sum(self._resetting.pop(i, _ABSENT) is not _ABSENT for i in ids)
         follow_up = self.traffic.hand_out(ids)
         if follow_up:
-            self._launch([i for i, _ in follow_up], [held for _, held in follow_up])
+            self.sender.send([i for i, _ in follow_up], [held for _, held in follow_up])
         return batch
-
-    # ------------------------------------------------------------------ snapshots
-
-    def snapshot(self, env_id: Ids) -> Snapshot:
-        """Everything that idle envs are."""
-        ids = self._refuse_busy(self.check_ids(env_id))
-        self.ready.refuse_unready([i for i in ids if self.ready.fresh_N[i] or i in self.ready.faulted])
-        return Snapshot(self._engine.spec.id, snapshots(self._engine).snapshot(ids, self.reader.block))
-
-    def restore(self, snapshot: Snapshot, env_id: Ids) -> None:
-        """Make idle envs what others were."""
-        ids = self._refuse_busy(self.check_ids(env_id))
-        engine = snapshots(self._engine)
-        check_snapshot(snapshot, self._engine.spec.id, len(ids), engine.snapshot(ids[:1], self.reader.block))
-        self.reader.next_block(keep_rows=True)
-        engine.restore(ids, self.reader.block, snapshot.arrays)
-        self._drop_faults(ids)
-        self.ready.note_reset(ids)
-        if self._autoreset is Autoreset.DISABLED:
-            self.ready.note_ends(ids, self.reader.latest(ids))
-
-    def _refuse_busy(self, ids: list[int]) -> list[int]:
-        if busy := [i for i in ids if self.traffic.is_busy(i)]:
-            raise StateError(f"envs {busy} are under way: recv() their rows first")
-        return ids
-
-    # ------------------------------------------------------------------ calls
-
-    def ask(self, calls: dict[int, Call]) -> tuple[Any, ...]:
-        """Call into idle envs and return the answers, in the order of the ids."""
-        ids = self._refuse_busy(list(calls))
-        try:
-            self._submit(ids, Command.CALL, {i: Request(call=call) for i, call in calls.items()})
-            while len(self.traffic.landed(ids)) < len(ids):
-                self._collect(1, None)
-        except BaseException:
-            self.traffic.abandon(ids)
-            self._drop_faults(ids)
-            raise
-        self._raise_call_faults(ids)
-        self.traffic.hand_out(ids)
-        return tuple(self._engine.extras.pop(i).value for i in ids)
-
-    def _raise_call_faults(self, ids: Sequence[int]) -> None:
-        faults = [self._engine.faults.pop(i) for i in ids if i in self._engine.faults]
-        if faults:
-            self.faults += len(faults)
-            for i in ids:
-                self._engine.extras.pop(i, None)
-            self.traffic.forget(ids)
-            raise faults[0].to_error()

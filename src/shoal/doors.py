@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from shoal.faces.gymnasium import ShoalVectorEnv
     from shoal.recipes import EnvKwargs, Wrapper
+    from shoal.recovery import Restart
     from shoal.seeding import Seed
 
 
@@ -30,7 +31,8 @@ def make_vec(
     affinity: Sequence[int] | None = None,
     copy: bool = True,
     check: str = "always",
-    on_fault: str = "raise",
+    on_fault: str | Restart = "raise",
+    on_nan: str = "raise",
     construct_timeout: float | None = 60.0,
     reset_timeout: float | None = 60.0,
     step_timeout: float | None = 60.0,
@@ -57,7 +59,10 @@ def make_vec(
         affinity: CPUs to pin worker processes to, given out in turn.
         copy: Whether observations are copies. If False they are views that stay valid for one further call.
         check: When results of envs are checked against their contract: ``"always"``, ``"first"`` step, or ``"off"``.
-        on_fault: ``"raise"``: an env that fails raises a ``shoal.errors.FaultError``.
+        on_fault: An env that fails raises a ``shoal.errors.FaultError`` (``"raise"``), or is built anew (``"restart"``,
+            or a ``shoal.Restart`` with a budget of its own), or is out for good (``"drop"``); the row tells of it.
+        on_nan: Rows with NaN in them are such faults too (``"raise"``), end their episode (``"truncate"``), or are
+            only counted (``"pass"``).
         construct_timeout: Seconds an env may take to be built; None waits for ever.
         reset_timeout: Seconds an env may take to reset.
         step_timeout: Seconds an env may take to step.

@@ -19,6 +19,8 @@ class Fault:
         traceback: The whole traceback as text.
         cause: The exception itself, if it could be carried here.
         error_class: The class of error to raise, when the phase alone does not tell.
+        is_collateral: Whether another env is to blame, with whose worker this one fell.
+        spares_env: Whether the env is sound, so that a reset is all it needs.
     """
 
     where: Where
@@ -26,11 +28,17 @@ class Fault:
     traceback: str = ""
     cause: BaseException | None = None
     error_class: type[FaultError] | None = None
+    is_collateral: bool = False
+    spares_env: bool = False
+
+    @property
+    def kind(self) -> type[FaultError]:
+        """The class of the error."""
+        return self.error_class or FAULT_OF_PHASE[self.where.phase]
 
     def to_error(self) -> FaultError:
         """The exception to raise in the caller's process."""
-        kind = self.error_class or FAULT_OF_PHASE[self.where.phase]
-        error = kind(f"{self.where.phase} failed in {self.where}: {self.summary}", self.where, self.traceback)
+        error = self.kind(f"{self.where.phase} failed in {self.where}: {self.summary}", self.where, self.traceback)
         error.__cause__ = self.cause
         return error
 
@@ -38,7 +46,7 @@ class Fault:
 def error_of(faults: list[Fault]) -> FaultError:
     """One error for faults that came together; the others are in its notes."""
     # Envs that fell with their worker are no news beside the one that brought it down.
-    first, *others = sorted(faults, key=lambda fault: fault.error_class is WorkerDied)
+    first, *others = sorted(faults, key=lambda fault: (fault.is_collateral, fault.error_class is WorkerDied))
     error = first.to_error()
     for text in dict.fromkeys(str(other.to_error()) for other in others):
         if text != str(error):

@@ -46,3 +46,52 @@ def _cgroup_memory_left() -> int | None:
         return None if limit == "max" else int(limit) - int((root / "memory.current").read_text())
     except (OSError, ValueError):
         return None
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Memory that a process holds now; None if it is gone or the system does not say."""
+    return _status_bytes(pid, "VmRSS:")
+
+
+def peak_resident_bytes(pid: int) -> int | None:
+    """The most memory that a process has ever held; None if it is gone or the system does not say."""
+    return _status_bytes(pid, "VmHWM:")
+
+
+def _status_bytes(pid: int, name: str) -> int | None:
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def oom_kills() -> int | None:
+    """How many processes of our cgroup have been killed for want of memory; None if the system does not say."""
+    try:
+        for line in Path("/sys/fs/cgroup/memory.events").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process has started, and those that these have started."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            # The name in parentheses may hold anything, the parent's id is the second word behind it.
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(folder.name))
+        except (OSError, ValueError, IndexError):
+            continue  # it ended meanwhile
+    found, seen = [pid], {pid}
+    for each in found:
+        new = [child for child in children.get(each, ()) if child not in seen]
+        seen.update(new)
+        found += new
+    return found[1:]

@@ -11,6 +11,7 @@ import threading
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
+from shoal.asking import Asking
 from shoal.dispatch import Dispatch, Ids, Options
 from shoal.errors import ActionError, BusyPool, ClosedPool, FaultError, NothingInFlight, StateError
 from shoal.seeding import Seed, seeds_for
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from shoal.batch import Batch
     from shoal.engines.base import Engine
+    from shoal.recovery import Restart
     from shoal.slot import Autoreset
     from shoal.snapshot import Snapshot
     from shoal.spec import EnvSpec
@@ -45,6 +47,8 @@ class Pool:
         engine_reason: Why this engine was chosen, for ``stats``.
         bounded_actions: Whether continuous actions outside their space are refused.
         implicit_reset: Whether the first step of an env that was never reset is its reset, and its action ignored.
+        on_fault: What becomes of envs that fail; see ``shoal.recovery``.
+        on_nan: What becomes of rows with NaN: ``"raise"``, ``"truncate"`` or ``"pass"``; None does not look.
 
     Example:
         >>> import shoal
@@ -65,6 +69,8 @@ class Pool:
         engine_reason: str = "",
         bounded_actions: bool = True,
         implicit_reset: bool = False,
+        on_fault: str | Restart = "raise",
+        on_nan: str | None = None,
     ) -> None:
         self.engine = engine
         self.spec: EnvSpec = engine.spec
@@ -81,7 +87,10 @@ class Pool:
             copy=copy,
             bounded_actions=bounded_actions,
             implicit_reset=implicit_reset,
+            on_fault=on_fault,
+            on_nan=on_nan,
         )
+        self._asking = Asking(self._dispatch)
         self._gate = Gate(f"the pool of {self.num_envs} {self.spec.id}")
         self._born = monotonic()
 
@@ -116,6 +125,18 @@ class Pool:
             ids = dispatch.begin_step(action, env_id)
             return dispatch.receive(ids, len(ids))
 
+    def restart(self, env_id: Ids = None, seed: Seed = None) -> Batch:
+        """Build all envs, or those in ``env_id``, anew, and return their first rows in the order of the ids.
+
+        Whatever state an env is in, it comes back: hung, dead with its worker, or dropped. It gets a new seed stream,
+        unless ``seed`` gives it one. ``on_fault="restart"`` does this by itself; here it is done on demand, and is
+        taken from no budget.
+        """
+        with self._gate:
+            self._dispatch.settle()
+            ids = self._dispatch.restart(env_id, seed)
+            return self._dispatch.receive(ids, len(ids))
+
     # ------------------------------------------------------------------ the asynchronous pair
 
     def async_reset(self, seed: Seed = None, options: Options = None, env_id: Ids = None) -> None:
@@ -129,7 +150,7 @@ class Pool:
         """Start one step per env. Several sends may be under way; each env takes its own in order."""
         with self._gate:
             self._dispatch.settle()
-            ids = self._dispatch.begin_step(action, env_id)
+            ids = self._dispatch.begin_send(action, env_id)
             self._dispatch.traffic.groups.append(ids)
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None, max_wait: float | None = None) -> Batch:
@@ -176,7 +197,7 @@ class Pool:
             each = list(values) if isinstance(values, (list, tuple)) else [values] * len(ids)
             if len(each) != len(ids):
                 raise ActionError(f"set_attr: expected {len(ids)} values, one per env, got {len(each)}")
-            self._dispatch.ask({i: ("set", name, (value,), {}) for i, value in zip(ids, each, strict=True)})
+            self._asking.ask({i: ("set", name, (value,), {}) for i, value in zip(ids, each, strict=True)})
 
     def render(self, env_id: Ids = None) -> tuple[Any, ...]:
         """A frame from each env, or from those in ``env_id``."""
@@ -188,7 +209,7 @@ class Pool:
         with self._gate:
             self._dispatch.settle()
             ids = self._dispatch.check_ids(env_id)
-            return self._dispatch.ask({i: (operation, name, args, kwargs) for i in ids})
+            return self._asking.ask({i: (operation, name, args, kwargs) for i in ids})
 
     def snapshot(self, env_id: Ids = None) -> Snapshot:
         """Everything that all envs, or those in ``env_id``, are: state, generator, episode, last row.
@@ -200,7 +221,7 @@ class Pool:
         """
         with self._gate:
             self._dispatch.settle()
-            return self._dispatch.snapshot(env_id)
+            return self._asking.snapshot(env_id)
 
     def restore(self, snapshot: Snapshot, env_id: Ids = None) -> None:
         """Make all envs, or those in ``env_id``, what the envs of the snapshot were, row by row.
@@ -210,7 +231,7 @@ class Pool:
         """
         with self._gate:
             self._dispatch.settle()
-            self._dispatch.restore(snapshot, env_id)
+            self._asking.restore(snapshot, env_id)
 
     def stats(self) -> PoolStats:
         """What the pool has done so far."""
@@ -225,6 +246,10 @@ class Pool:
             episodes=reader.episodes if self.engine.episodes is None else self.engine.episodes,
             batches=reader.batches,
             faults=dispatch.faults,
+            restarts=dispatch.recovery.restarts,
+            dropped=len(dispatch.recovery.dropped),
+            nans=0 if dispatch.nan_watch is None else dispatch.nan_watch.found,
+            worker_rss_bytes=self.engine.worker_rss_bytes(),
             waiting_s=dispatch.waiting_s,
             handling_s=max(0.0, self._gate.inside_s - dispatch.waiting_s),
             age_s=monotonic() - self._born,
@@ -236,7 +261,7 @@ class Pool:
         self.engine.close()
         # The memory goes with the pool, unless a thread is still inside and about to learn that it is closed.
         if self._gate.try_enter():
-            self._dispatch.reader.release()
+            self._dispatch.release()
             self.engine.release()
             self._gate.leave()
 

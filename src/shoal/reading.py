@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.engines.base import Engine, Extra
+    from shoal.fault_rows import FaultRows
 
 
 class RowReader:
@@ -22,7 +23,8 @@ class RowReader:
     a view keeps its values until the blocks have gone round. Rewards and flags are always copies.
     """
 
-    def __init__(self, engine: Engine, *, copy: bool) -> None:
+    def __init__(self, engine: Engine, *, copy: bool, fault_rows: FaultRows | None = None) -> None:
+        self._fault_rows = fault_rows
         self.block = 0
         self.rows_read = 0
         self.episodes = 0
@@ -30,6 +32,7 @@ class RowReader:
         self._engine = engine
         rows = engine.rows
         self._final = rows.final
+        self._has_final = rows.layout.with_final
         self._final_info = rows.final_info
         self._finals_are_columns = engine.finals_are_columns and rows.layout.with_final
         self._counts = engine.episodes is None or self._finals_are_columns
@@ -118,8 +121,14 @@ class RowReader:
             self._put_objects(batch)
         self.batches += 1
         self.rows_read += len(batch.env_id)
+        if self._fault_rows is not None:
+            self._fault_rows.write(batch)
         if self._counts:
             self._count(batch)
+        if self._fault_rows is not None:
+            if self._has_final:
+                self._fault_rows.write_finals(batch)
+            self._fault_rows.done(batch)
         return batch
 
     def _count(self, batch: Batch) -> None:

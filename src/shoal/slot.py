@@ -57,6 +57,7 @@ class Slot:
     __slots__ = (
         "_check_always",
         "_checked",
+        "_finite",
         "_next_step",
         "_over",
         "_same_step",
@@ -70,9 +71,16 @@ class Slot:
     )
 
     def __init__(
-        self, env: Any, autoreset: Autoreset, max_episode_steps: int | None = None, check: str = "always"
+        self,
+        env: Any,
+        autoreset: Autoreset,
+        max_episode_steps: int | None = None,
+        check: str = "always",
+        *,
+        finite_rewards: bool = True,
     ) -> None:
         self.env = env
+        self._finite = finite_rewards
         self.limit = max_episode_steps
         self._checked = check != "off"
         self._check_always = check == "always"
@@ -132,7 +140,7 @@ class Slot:
             ):
                 self._checked = self._check_always
                 return
-        explain_step(result)
+        explain_step(result, finite=self._finite)
 
     def _finish(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Info) -> Row:
         """End the episode and begin the next in one row; ``elapsed`` stays that of the finished one."""
@@ -167,7 +175,7 @@ def copy_leaves(value: Any) -> Any:
     return [copy_leaves(item) for item in value] if isinstance(value, list) else value
 
 
-def explain_step(result: Any) -> None:
+def explain_step(result: Any, *, finite: bool = True) -> None:
     """Raise the error that names what is wrong with the result of ``step``; return if, on a closer look, it is fine."""
     if not isinstance(result, tuple) or len(result) != 5:
         old = isinstance(result, tuple) and len(result) == 4
@@ -176,7 +184,7 @@ def explain_step(result: Any) -> None:
     _, reward, terminated, truncated, info = result
     if not isinstance(reward, (int, float)) and not _is_real_scalar(reward):
         raise SpecError(f"reward: expected a number, got {type(reward).__name__} {reward!r:.60}")
-    if not _is_finite(reward):
+    if finite and not _is_finite(reward):
         raise SpecError(f"reward: expected a finite number, got {reward!r:.60}")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if type(flag) not in _FLAGS and not (isinstance(flag, np.ndarray) and flag.shape == () and flag.dtype == bool):

@@ -19,7 +19,11 @@ class PoolStats:
         resets: Rows that answered an explicit reset.
         episodes: Episodes that ended.
         batches: Batches handed out.
-        faults: Envs or workers that failed.
+        faults: How often an env has failed, whatever became of it.
+        restarts: How often an env has been built anew.
+        dropped: Envs that are out.
+        nans: Rows in which a number was none.
+        worker_rss_bytes: Memory that each worker process holds now; empty where envs run in this process.
         waiting_s: Time spent waiting for envs.
         handling_s: Time spent in the pool itself: checking actions, copying rows, collecting infos.
         age_s: Time since the pool was made.
@@ -34,6 +38,10 @@ class PoolStats:
     episodes: int
     batches: int
     faults: int
+    restarts: int
+    dropped: int
+    nans: int
+    worker_rss_bytes: tuple[int, ...]
     waiting_s: float
     handling_s: float
     age_s: float

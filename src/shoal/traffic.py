@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A command for one env: the leaf rows of its action, or its request."""
+    """A command for one env: the leaf rows of its action, or its request.
+
+    ``not_before`` is the moment, on the monotonic clock, before which the engine must not get it.
+    """
 
     command: Command
     leaves: Sequence[Any] = ()
     request: Request | None = None
+    not_before: float = 0.0
 
 
 class Traffic:
@@ -73,6 +77,10 @@ class Traffic:
             return False
         return self._flying.isdisjoint(ids) and self._landed.keys().isdisjoint(ids)
 
+    def has_landed(self, env_id: int) -> bool:
+        """Whether the row of this env is complete and waits for its reader."""
+        return self._all_landed or env_id in self._landed
+
     def busy(self) -> list[int]:
         """Envs with a command that has not been handed out."""
         self._spread()
@@ -99,6 +107,11 @@ class Traffic:
         self._landed.update(dict.fromkeys(i for i in ids if i in self._flying and i not in self.void))
         self._flying.difference_update(ids)
         self.void.difference_update(ids)
+
+    def take_back(self, env_id: int) -> None:
+        """What has landed is not the answer: the env is free for another command in its place."""
+        self._spread()
+        self._landed.pop(env_id, None)
 
     def cancel(self, ids: Sequence[int]) -> None:
         """The engine has refused commands that had just taken off."""

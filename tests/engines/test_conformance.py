@@ -46,7 +46,7 @@ class TestFewThreads(OfShoal):
 
 
 class TestFork(OfShoal):
-    make = partial(two_workers, start_method="fork")
+    make = partial(two_workers, start_method="fork!")
 
 
 class TestForkserver(OfShoal):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
-METHODS = ["fork", "forkserver", "spawn"]
+METHODS = ["fork!", "forkserver", "spawn"]
 
 
 @dataclass

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
-METHODS = ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
+METHODS = ["fork!", "forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
 
 
 def test_forkserver_is_the_default(make_pool: Callable[..., shoal.Pool]) -> None:
@@ -87,7 +87,7 @@ def test_numeric_libraries_in_workers_use_one_thread(
     assert "OMP_NUM_THREADS" not in os.environ
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])  # the fork server keeps the environment it was started with
+@pytest.mark.parametrize("method", ["fork!", "spawn"])  # the fork server keeps the environment it was started with
 def test_a_thread_count_that_the_user_has_set_is_kept(
     method: str, make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,9 @@
      │  rows.obs[...], extras, faults         │
 
 An env has at most one command in flight. Numbers travel in ``rows``; what no column can hold (infos, strings,
-graphs) waits in ``extras``, and an env that failed is in ``faults`` instead of having a row.
+graphs) waits in ``extras``, and an env that failed is in ``faults`` instead of having a row. A command whose request
+has an ``incarnation`` builds the env anew first, in a new worker if the old one is gone; until then, an env that is
+gone answers every command with the fault that took it.
 """
 
 from __future__ import annotations
@@ -49,12 +51,14 @@ class Request:
         options: For RESET.
         action: For STEP, the values of object leaves, in leaf order.
         call: For CALL, ``(operation, name, args, kwargs)``.
+        incarnation: Build the env anew first, as its nth self.
     """
 
     seed: int | None = None
     options: dict[str, Any] | None = None
     action: tuple[Any, ...] = ()
     call: Call | None = None
+    incarnation: int | None = None
 
 
 @dataclass(slots=True)
@@ -79,9 +83,12 @@ class Timeouts:
     step: float | None = 60.0
     close: float = 5.0
 
-    def of(self, command: Command) -> float | None:
+    def of(self, command: Command, *, is_building: bool = False) -> float | None:
         """How long one env may take for this command; calls are as patient as resets."""
-        return self.step if command is Command.STEP else self.reset
+        limit = self.step if command is Command.STEP else self.reset
+        if not is_building or limit is None:
+            return limit
+        return None if self.construct is None else limit + self.construct
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,8 @@ class EngineConfig:
         is_kernel: Whether the factories make kinds of kernel envs.
         registered: Gymnasium's registration of the env, when the factories do not know it.
         bounded_actions: Whether continuous actions outside their space are refused.
+        finite_rewards: Whether a reward that is not a finite number is a fault of its env.
+        spares_failed_builds: Whether a pool starts without the envs that could not be built, as long as there is one.
         allow_pickle: Whether a worker may send objects that are not plain data in infos and observations.
     """
 
@@ -123,6 +132,8 @@ class EngineConfig:
     allow_pickle: bool = False
     is_kernel: bool = False
     bounded_actions: bool = True
+    finite_rewards: bool = True
+    spares_failed_builds: bool = False
     registered: Any = None
     seed: int | None = None
 
@@ -157,7 +168,10 @@ class Engine(Protocol):
         """Steps every env at once, into a block, with nothing to collect after; None if the engine has no such way."""
 
     def start(self) -> None:
-        """Build all envs. Raises ``EnvConstructError`` naming every env that failed; nothing is left running then."""
+        """Build all envs. Raises ``EnvConstructError`` naming every env that failed; nothing is left running then.
+
+        With ``config.spares_failed_builds`` it raises only if no env could be built; the others are in ``faults``.
+        """
 
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
@@ -173,6 +187,9 @@ class Engine(Protocol):
 
     def describe(self) -> str:
         """Engine, workers and start method in a few words, for ``repr``."""
+
+    def worker_rss_bytes(self) -> tuple[int, ...]:
+        """Memory that each worker process holds now."""
 
     def close(self) -> None:
         """End everything, within the close deadline. Never raises, may be called twice."""

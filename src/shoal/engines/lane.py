@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import replace
 from math import isfinite
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,8 @@ import numpy as np
 
 from shoal.adapters import adapt, describe
 from shoal.arrays import Rows, RowWriter
-from shoal.engines.base import PHASES, Call, Command, EngineConfig, Extra, Request
-from shoal.errors import EnvConstructError, Where
+from shoal.engines.base import PHASES, Call, Command, EngineConfig, Extra, Request, row_layout
+from shoal.errors import EnvConstructError, SpecError, StateError, Where
 from shoal.faults import Fault, fault_from
 from shoal.slot import Info, Row, Slot, copy_leaves
 
@@ -41,6 +42,8 @@ class Lane:
         self.worker = worker
         self.slots: dict[int, Slot] = {}
         self.specs: dict[int, EnvSpec] = {}
+        self._incarnations = dict.fromkeys(self.env_ids, 0)
+        self._spec: EnvSpec | None = None
         self._writers: list[RowWriter] = []
         self._action_of: Callable[[int, tuple[Any, ...]], Any] = _no_action
         self._actions: Callable[[], Iterable[Any]] = _no_action
@@ -56,27 +59,58 @@ class Lane:
     def build_one(self, env_id: int) -> Fault | None:
         """Build one env; None if it went well."""
         try:
-            env = adapt(self.config.factories[env_id]())
-            self.slots[env_id] = Slot(env, self.config.autoreset, self.config.max_episode_steps, self.config.check)
-            self.specs[env_id] = describe(env, self.config.name)
+            self._build(env_id)
             return None
         except BaseException as error:
             if self.worker is None and isinstance(error, KeyboardInterrupt):
                 raise  # in the caller's own thread it is the user's
-            return fault_from(error, env_id=env_id, phase="construct", worker=self.worker)
+            return self._fault(env_id, "construct", error)
+
+    def _build(self, env_id: int) -> None:
+        config = self.config
+        env = adapt(config.factories[env_id]())
+        self.specs[env_id] = spec = describe(env, config.name)
+        if self._spec is not None and (difference := self._spec.difference(spec)):
+            raise SpecError(f"built anew, it has other spaces than before: {difference}")
+        self.slots[env_id] = Slot(
+            env, config.autoreset, config.max_episode_steps, config.check, finite_rewards=config.finite_rewards
+        )
+        # In the order of the ids, whatever the order in which they are built.
+        self.slots = {i: self.slots[i] for i in self.env_ids if i in self.slots}
+
+    def _rebuild(self, env_id: int, incarnation: int) -> None:
+        """Put a new env in the place of one that failed."""
+        self._incarnations[env_id] = incarnation
+        failed = self.slots.pop(env_id, None)
+        if failed is not None:
+            _close(env_id, failed)
+        self._build(env_id)
 
     def attach(self, rows: Rows) -> None:
         """Connect the lane to its memory."""
+        self._spec = rows.spec
         checked = self.config.check != "off"
         self._writers = [RowWriter(rows, block, checked=checked) for block in range(rows.layout.blocks)]
         self._action_of = action_reader(rows)
         self._actions = actions_reader(rows, self.env_ids)
         self._has_objects = rows.spec.observation.has_objects
 
+    def detach(self) -> None:
+        """Cut a lane that was given up off its memory: what it still writes, nobody reads."""
+        if self._spec is not None:
+            config = replace(self.config, factories=(None,) * (max(self.env_ids) + 1))
+            layout = row_layout(config, self._spec)
+            self.attach(Rows(layout, layout.private()))
+
     def run(self, env_id: int, command: int, request: Request | None, block: int) -> Extra | Fault | None:
         """Carry out one command. The row is written when this returns None or an ``Extra``."""
-        slot = self.slots[env_id]
+        is_built = True
         try:
+            if request is not None and request.incarnation is not None:
+                is_built = False
+                self._rebuild(env_id, request.incarnation)
+                is_built = True
+            slot = self._slot(env_id)
             if request is not None and request.call is not None:
                 return Extra(value=answer(slot.env, request.call), is_answer=True)
             if command == Command.STEP:
@@ -86,7 +120,13 @@ class Lane:
             return self._write(env_id, slot, row, self._writers[block])
         # Whatever an env raises, SystemExit included, is the env's fault and must not end the thread it runs in.
         except BaseException as error:
-            return self._fault(env_id, Command(command), error)
+            return self._fault(env_id, PHASES[Command(command)] if is_built else "construct", error)
+
+    def _slot(self, env_id: int) -> Slot:
+        slot = self.slots.get(env_id)
+        if slot is None:
+            raise StateError("the env could not be built, so it can do nothing")
+        return slot
 
     def step_all(self, block: int) -> dict[int, Extra | Fault]:
         """Step every env of the lane: ``run`` for each, without its overhead. Returns what is more than a row."""
@@ -125,20 +165,21 @@ class Lane:
                 if extra is not None:
                     outcomes[env_id] = extra
             except BaseException as error:
-                outcomes[env_id] = self._fault(env_id, Command.STEP, error)
+                outcomes[env_id] = self._fault(env_id, "step", error)
                 if self.worker is None and isinstance(error, KeyboardInterrupt):
                     break
         return outcomes
 
-    def _fault(self, env_id: int, command: Command, error: BaseException) -> Fault:
-        slot = self.slots[env_id]
+    def _fault(self, env_id: int, phase: str, error: BaseException) -> Fault:
+        slot = self.slots.get(env_id)
         return fault_from(
             error,
             env_id=env_id,
-            phase=PHASES[command],
+            phase=phase,
             worker=self.worker,
-            episode_step=slot.elapsed,
-            seed=slot.seed,
+            episode_step=slot.elapsed if slot else None,
+            seed=slot.seed if slot else None,
+            incarnation=self._incarnations[env_id],
         )
 
     def _write(self, env_id: int, slot: Slot, row: Row, writer: RowWriter) -> Extra | None:
@@ -160,11 +201,15 @@ class Lane:
     def close(self) -> None:
         """Close every env. An env that fails to close is logged and does not keep the others from closing."""
         for env_id, slot in self.slots.items():
-            try:
-                slot.env.close()
-            except BaseException:
-                _log.warning("close failed in env %d", env_id, exc_info=True)
+            _close(env_id, slot)
         self.slots.clear()
+
+
+def _close(env_id: int, slot: Slot) -> None:
+    try:
+        slot.env.close()
+    except BaseException:
+        _log.warning("close failed in env %d", env_id, exc_info=True)
 
 
 def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
@@ -262,6 +307,18 @@ def construction_error(faults: Sequence[Fault]) -> EnvConstructError:
     )
     error.__cause__ = first.to_error() if first.cause is None else first.cause
     return error
+
+
+def spared(config: EngineConfig, faults: Sequence[Fault]) -> dict[int, Fault]:
+    """The envs that a pool starts without.
+
+    Raises:
+        EnvConstructError: If it cannot, because it must not or because there would be none.
+    """
+    missing = {i: fault for fault in faults for i in fault.where.env_ids}
+    if missing and not (config.spares_failed_builds and len(missing) < config.num_envs):
+        raise construction_error(faults)
+    return missing
 
 
 @contextlib.contextmanager

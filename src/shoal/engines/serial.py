@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shoal.arrays import Rows
 from shoal.engines.base import Command, EngineConfig, Extra, Request, row_layout
-from shoal.engines.lane import Lane, closing_on_error, common_spec, construction_error
+from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
 from shoal.faults import Fault
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ class SerialEngine:
     def start(self) -> None:
         """Build the envs one by one."""
         with closing_on_error(self.close):
-            faults = self._lane.build()
-            if faults:
-                raise construction_error(faults)
+            self.faults.update(spared(self.config, self._lane.build()))
             self.spec = common_spec(self._lane.specs, lambda env_id: None)
             layout = row_layout(self.config, self.spec)
             self.rows = Rows(layout, layout.private())
@@ -106,6 +104,10 @@ class SerialEngine:
     def describe(self) -> str:
         """``serial``."""
         return self.name
+
+    def worker_rss_bytes(self) -> tuple[int, ...]:
+        """None: the envs live in this process."""
+        return ()
 
     def close(self) -> None:
         """Close the envs."""

@@ -4,7 +4,8 @@
 
 An env is built, run and closed in one and the same thread. By default each env has its own, so a slow one never
 holds up a ready one. A thread cannot be killed: a hung env is given up, with the stack it hangs in, and its
-thread is left to die with the process.
+thread is left to die with the process. Envs that are built anew after that get a new thread, and whatever the old
+one still writes goes where nobody looks.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import threading
 import traceback
 import weakref
 from collections import deque
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from shoal.arrays import Rows
 from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
-from shoal.engines.lane import Lane, closing_on_error, common_spec, construction_error
+from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
 from shoal.errors import EnvTimeout, Where
 from shoal.faults import Fault
 
@@ -60,24 +62,32 @@ class Results:
 
 
 class ThreadLane:
-    """A lane with its thread and inbox."""
+    """A lane with its thread and inbox.
+
+    Attributes:
+        hung: The fault for which the lane was given up, until it answers after all.
+    """
 
     def __init__(self, lane: Lane, results: Results) -> None:
         self.lane = lane
+        self.hung: Fault | None = None
         self.inbox: SimpleQueue[_Work | None] = SimpleQueue()
         self.running: tuple[int, Command] | None = None
         self.waited_s = 0.0
         self.is_built = False
+        self.is_building = False
         self.build_faults: list[Fault] = []
         self.results = results
         self.thread = threading.Thread(target=self._serve, name=f"shoal-lane-{lane.env_ids[0]}", daemon=True)
 
     def _serve(self) -> None:
-        self.build_faults = self.lane.build()
-        self.is_built = True
-        self.results.put((self, _BUILT, 0, None))
+        if not self.is_built:
+            self.build_faults = self.lane.build()
+            self.is_built = True
+            self.results.put((self, _BUILT, 0, None))
         while (work := self.inbox.get()) is not None:
             env_id, sequence, command, request, block = work
+            self.is_building = request is not None and request.incarnation is not None
             self.running = (env_id, command)
             outcome = self.lane.run(env_id, command, request, block)
             self.running = None
@@ -110,6 +120,10 @@ class ThreadEngine:
             for worker, ids in enumerate(shares(config.num_envs, self.num_workers))
         ]
         self._lane_of = {i: lane for lane in self._lanes for i in lane.lane.env_ids}
+        self._given_up: list[ThreadLane] = []
+        # Envs whose thread was given up and replaced, and why; they come back when they are built anew.
+        self._gone: dict[int, Fault] = {}
+        self._refused: list[int] = []
         self._sequence = [0] * config.num_envs
         self._waiting: set[int] = set()
         self.collected: list[int] = []
@@ -124,8 +138,7 @@ class ThreadEngine:
                 lane.thread.start()
             self._await_built()
             faults = [fault for lane in self._lanes for fault in lane.build_faults]
-            if faults:
-                raise construction_error(faults)
+            self.faults.update(spared(self.config, faults))
             specs = {i: spec for lane in self._lanes for i, spec in lane.lane.specs.items()}
             self.spec = common_spec(specs, lambda env_id: self._lane_of[env_id].lane.worker)
             layout = row_layout(self.config, self.spec)
@@ -140,7 +153,10 @@ class ThreadEngine:
             if not self._results.wait(_SLICE_S):
                 waited += clock.lap()
             if limit is not None and waited > limit:
-                raise construction_error([_hung(lane, "construct", waited) for lane in missing])
+                for lane in missing:
+                    lane.hung = _hung(lane, "construct", waited)
+                    lane.build_faults = [lane.hung]
+                return
         self._results.items.clear()
 
     def submit(
@@ -148,16 +164,39 @@ class ThreadEngine:
     ) -> None:
         """Put each command into the inbox of its env's thread."""
         for i in ids:
+            request = requests.get(i) if requests else None
+            if request is not None and request.incarnation is not None:
+                self._make_room(i)
+            elif i in self._gone:
+                self.faults[i] = self._gone[i]
+                self._refused.append(i)
+                continue
             self._sequence[i] += 1
             self._waiting.add(i)
-            work = (i, self._sequence[i], command, requests.get(i) if requests else None, block)
-            self._lane_of[i].inbox.put(work)
+            self._lane_of[i].inbox.put((i, self._sequence[i], command, request, block))
+
+    def _make_room(self, env_id: int) -> None:
+        """See that there is a thread to build an env in."""
+        lane = self._lane_of[env_id]
+        if lane.hung is not None:
+            lane.lane.detach()
+            _dismiss([lane.inbox])
+            self._given_up.append(lane)
+            ids = lane.lane.env_ids
+            new = ThreadLane(Lane(self.config, ids, lane.lane.worker), self._results)
+            new.lane.attach(self.rows)
+            new.is_built = True
+            self._lanes[self._lanes.index(lane)] = new
+            self._lane_of.update(dict.fromkeys(ids, new))
+            self._gone.update(dict.fromkeys(ids, replace(lane.hung, is_collateral=True)))
+            new.thread.start()
+        self._gone.pop(env_id, None)
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Take results as they come."""
         end = None if timeout_s is None else monotonic() + timeout_s
-        done: list[int] = []
-        self.collected = done
+        self.collected = done = self._refused
+        self._refused = []
         while True:
             self._drain()
             if len(done) >= at_least or not self._waiting:
@@ -181,6 +220,7 @@ class ThreadEngine:
     def _take(self, result: _Result) -> None:
         lane, env_id, sequence, outcome = result
         lane.waited_s = 0.0
+        lane.hung = None
         if env_id not in self._waiting or sequence != self._sequence[env_id]:
             return  # a late answer of an env that was already given up
         self._waiting.discard(env_id)
@@ -193,27 +233,38 @@ class ThreadEngine:
     def _give_up_hung(self, passed_s: float) -> None:
         for lane in self._lanes:
             running = lane.running
-            if running is None:
+            if running is None or lane.hung is not None:
                 continue
             lane.waited_s += passed_s
-            limit = self.config.timeouts.of(running[1])
+            culprit, command = running
+            limit = self.config.timeouts.of(command, is_building=lane.is_building)
             if limit is not None and lane.waited_s > limit:
-                phase = PHASES[running[1]]
-                lost = [i for i in lane.lane.env_ids if i in self._waiting]
-                for i in lost:
-                    self.faults[i] = _hung(lane, phase, lane.waited_s, i)
-                    self._waiting.discard(i)
-                    self.collected.append(i)
+                lane.hung = _hung(lane, PHASES[command], lane.waited_s, culprit)
+        for lane in self._lanes:
+            if lane.hung is not None:
+                self._lose(lane.hung, [i for i in lane.lane.env_ids if i in self._waiting])
+
+    def _lose(self, hung: Fault, ids: list[int]) -> None:
+        """Turn what a lane owes into faults: the hung env's own, and its like for those behind it."""
+        for i in ids:
+            own = replace(hung, where=replace(hung.where, env_ids=(i,)), is_collateral=True)
+            self.faults[i] = hung if hung.where.env_ids == (i,) else own
+            self._waiting.discard(i)
+            self.collected.append(i)
 
     def describe(self) -> str:
         """``4 threads``."""
         return f"{self.num_workers} thread{'s' * (self.num_workers != 1)}"
 
+    def worker_rss_bytes(self) -> tuple[int, ...]:
+        """None: the envs live in this process."""
+        return ()
+
     def close(self) -> None:
         """Let every thread close its envs; a thread that does not come back in time is left behind and named."""
         _dismiss([lane.inbox for lane in self._lanes])
         end = monotonic() + self.config.timeouts.close
-        for lane in self._lanes:
+        for lane in [*self._lanes, *self._given_up]:
             if lane.thread.ident is None:
                 continue
             lane.thread.join(max(0.0, end - monotonic()))

@@ -222,6 +222,9 @@ class KernelEngine:
         )
 
     def _reset(self, ids: Sequence[int], requests: dict[int, Request], block: int) -> None:
+        for i, wish in requests.items():
+            if wish.incarnation is not None:
+                self._records[i : i + 1] = self._kind_of[i].records(1)
         seeds = {i: request.seed for i in ids if (request := requests.get(i)) and request.seed is not None}
         self._seed(seeds)
         changed = self._apply_options(requests)
@@ -305,6 +308,10 @@ class KernelEngine:
     def describe(self) -> str:
         """``kernel``."""
         return self.name
+
+    def worker_rss_bytes(self) -> tuple[int, ...]:
+        """None: the envs live in this process."""
+        return ()
 
     def close(self) -> None:
         """End the threads and whatever draws."""

@@ -72,5 +72,15 @@ class Control:
         self.stop = words(self.columns["stop"])
         if create:
             self.columns["running"][:] = -1
+        self.lanes = plan.lanes
         self.go = [Semaphore(arena.address(word), create=create) for word in self.columns["go"]]
         self.done = Semaphore(arena.address(self.columns["done"]), create=create)
+
+    def clear_lane(self, lane: int, rounds: int) -> None:
+        """Make a lane whose worker is dead as good as new: nothing pending, nothing published."""
+        for i in self.lanes[lane]:
+            self.issued[i] = self.finished[i] = ((self.issued[i] >> 32) + 1) << 32
+        self.progress[lane] = 0
+        self.rounds[lane] = rounds
+        self.running[lane] = -1
+        self.go[lane].clear()

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Arena
 from shoal.engines.base import AwakeTime, EngineConfig
-from shoal.engines.lane import common_spec, construction_error
+from shoal.engines.lane import common_spec, spared
 from shoal.engines.process import shipping
 from shoal.engines.process.launch import WorkerProcess, start_method
+from shoal.engines.process.stderr import StderrRelay
 from shoal.engines.process.wire import Frame, Kind, WireError
 from shoal.engines.process.worker import Boot, SharedFd
-from shoal.errors import Where
+from shoal.errors import ClosedPool, ResourceError, Where
 from shoal.faults import Fault
 from shoal.seeding import entropy
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from shoal.spec import EnvSpec
 
 _SLICE_S = 0.05
+_DYING_S = 5.0
 
 
 @dataclass
@@ -57,6 +59,10 @@ class Crew:
         self.method = start_method(config.start_method)
         self.workers: list[WorkerProcess] = []
         self.lost: dict[int, Fault] = {}
+        self.relay = StderrRelay()
+        self._generations = [0] * (max(worker_of_lane) + 1)
+        # A worker's generators follow the pool's seed, so that envs which use them repeat with it.
+        self._entropy = config.seed if config.seed is not None else entropy()
         self.memory_fd = Arena.open_file()
         self._control: Control | None = None
         self._specs: dict[int, EnvSpec] = {}
@@ -67,38 +73,54 @@ class Crew:
         for lane, worker in enumerate(worker_of_lane):
             self._shares[worker].append((lane, lanes[lane]))
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether every worker is there."""
-        return not self.lost
-
-    def start(self) -> None:
-        """Start all workers and wait until each has built its envs.
+    def start(self) -> dict[int, Fault]:
+        """Start all workers and wait until each has built its envs; returns those that the pool starts without.
 
         Raises:
             EnvConstructError: Naming every env that could not be built.
         """
-        config = replace(self.config, factories=())
-        # A worker's generators follow the pool's seed, so that envs which use them repeat with it.
-        root = self.config.seed if self.config.seed is not None else entropy()
-        nothing = SharedFd(-1)
-        for index, lanes in enumerate(self._shares):
-            factories = [self.config.factories[i] for _, ids in lanes for i in ids]
-            boot = Boot(
-                worker=index,
-                config=config,
-                factories=shipping.pack_factories(factories),
-                lanes=tuple(lanes),
-                memory=SharedFd(self.memory_fd),
-                channel=nothing,
-                lifeline=nothing,
-                stacks=nothing,
-                entropy=root,
-            )
-            self.workers.append(WorkerProcess(boot, self.method))
-        faults = self._await_ready()
-        if faults:
-            raise construction_error(faults)
+        for index in range(len(self._shares)):
+            self.workers.append(WorkerProcess(self._boot(index), self.method, self.relay))
+        return spared(self.config, self._await_ready())
+
+    def _boot(self, index: int) -> Boot:
+        lanes, nothing = self._shares[index], SharedFd(-1)
+        factories = [self.config.factories[i] for _, ids in lanes for i in ids]
+        return Boot(
+            worker=index,
+            config=replace(self.config, factories=()),
+            factories=shipping.pack_factories(factories),
+            lanes=tuple(lanes),
+            memory=SharedFd(self.memory_fd),
+            channel=nothing,
+            lifeline=nothing,
+            stacks=nothing,
+            stderr=nothing,
+            entropy=self._entropy,
+            generation=self._generations[index],
+        )
+
+    def replace(self, index: int, plan: Plan, rounds: int) -> None:
+        """Start a worker without envs in the place of one that is gone.
+
+        Raises:
+            ShoalError: If the machine does not give another process, or the pool is being closed.
+        """
+        with self._closing:
+            if self._is_closed:
+                raise ClosedPool("the pool is closed")
+            self._generations[index] += 1
+            self.workers[index] = worker = WorkerProcess(self._boot(index), self.method, self.relay)
+        del self.lost[index]
+        self._attach(worker, plan, rounds)
+
+    def bury(self, index: int) -> None:
+        """See that a worker is dead before another gets its memory."""
+        worker = self.workers[index]
+        worker.kill()
+        if not worker.join(_DYING_S):
+            raise ResourceError(f"worker {worker.index} (pid {worker.pid}) cannot be killed: it hangs in the kernel")
+        worker.release()
 
     def _await_ready(self) -> list[Fault]:
         """Wait until every worker has built its envs or failed, all under one clock; returns what failed."""
@@ -126,10 +148,20 @@ class Crew:
                 construction.waited_s = 0.0
             self.check(worker)
         except WireError:
-            return [construction.lost(f"the worker process is gone: {worker.how_it_ended()}")]
+            return self._lose(construction, f"the worker process is gone: {worker.how_it_ended()}", worker.last_words())
         if limit is not None and construction.waited_s > limit:
-            return [construction.lost(f"no answer after {construction.waited_s:.1f} s", worker.stacks())]
+            return self._lose(construction, f"no answer after {construction.waited_s:.1f} s", worker.stacks())
         return None
+
+    def _lose(self, construction: Construction, why: str, evidence: str) -> list[Fault]:
+        """The faults of a worker that will not finish: of the env that did it, and of those that fell with it."""
+        fault = construction.lost(why, evidence)
+        construction.worker.kill()
+        self.lost[construction.worker.index] = fault
+        others = tuple(i for i in construction.worker.env_ids if i not in fault.where.env_ids)
+        if not others or not self.config.spares_failed_builds:
+            return [fault]
+        return [fault, replace(fault, where=replace(fault.where, env_ids=others), is_collateral=True)]
 
     def _take_ready(self, frame: Frame) -> list[Fault]:
         kinds, index, faults = shipping.unpickle_value(frame.payload)
@@ -153,9 +185,13 @@ class Crew:
     def attach(self, control: Control, plan: Plan) -> None:
         """Tell every worker where things are in the shared memory."""
         self._control = control
-        payload = shipping.pickle_value(plan, "the plan")
         for worker in self.workers:
-            worker.channel.send(Kind.ATTACH, -1, payload, lambda w=worker: self.check(w))  # type: ignore[misc]
+            if worker.index not in self.lost:
+                self._attach(worker, plan, 0)
+
+    def _attach(self, worker: WorkerProcess, plan: Plan, rounds: int) -> None:
+        payload = shipping.pickle_value((plan, rounds), "the plan")
+        worker.channel.send(Kind.ATTACH, -1, payload, lambda: self.check(worker))
 
     def check(self, worker: WorkerProcess) -> None:
         """Raise ``WireError`` if the worker is gone."""
@@ -176,6 +212,7 @@ class Crew:
                     worker.kill()
                     worker.join(5.0)
                 worker.release()
+            self.relay.close()
             os.close(self.memory_fd)
             self._control = None
 

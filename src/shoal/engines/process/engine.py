@@ -16,9 +16,9 @@ from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.crew import Crew
 from shoal.engines.process.wake import Waiter
 from shoal.engines.process.wire import Frame, Kind, WireError
-from shoal.errors import EnvTimeout, Where, WorkerDied
+from shoal.errors import EnvTimeout, ShoalError, Where, WorkerDied
 from shoal.faults import Fault, fault_from
-from shoal.machine import usable_cores
+from shoal.machine import resident_bytes, usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shoal.engines.process.launch import WorkerProcess
 
 _SLICE_S = 0.05
+_LOOK_EVERY_S = 1.0  # at the memory of workers
 
 
 class ProcessEngine:
@@ -61,6 +62,10 @@ class ProcessEngine:
         self.collected: list[int] = []
         self._refused: list[int] = []
         self._out: set[int] = set()
+        # Envs that fell with their worker, and why; they come back when they are built anew.
+        self._gone: dict[int, Fault] = {}
+        self._building: set[int] = set()
+        self._since_look_s = 0.0
 
     def start(self) -> None:
         """Start the workers, let them build their envs, and share memory with them."""
@@ -69,7 +74,8 @@ class ProcessEngine:
         # The finalizer must not hold the engine itself.
         self._finalizer = Finalize(self, self._crew.close, exitpriority=10)
         with closing_on_error(self.close):
-            self._crew.start()
+            self.faults.update(self._crew.start())
+            self._gone = {i: fault for i, fault in self.faults.items() if self._worker_index(i) in self._crew.lost}
             self.spec = self._crew.specs()
             plan = Plan.of(row_layout(self.config, self.spec), self.lanes, self.num_workers)
             arena = Arena.reserve(self._crew.memory_fd, plan.layout.size_bytes)
@@ -90,19 +96,22 @@ class ProcessEngine:
             len(ids) == len(self._all_ids)
             and command is Command.STEP
             and not requests
-            and self._crew.is_whole
+            and not self._gone
             and not self.config.one_by_one
         ):
             self._submit_round(block)
             return
+        if requests and self._gone:
+            requests = {i: r for i, r in requests.items() if i not in self._gone or r.incarnation is not None}
         payloads = self._pack(requests) if requests else {}  # what cannot be sent is found before anything moves
         self._round_block = None
         control, touched = self._control, set()
         for i in ids:
             lane = self._lane_of[i]
-            lost = self._crew.lost.get(self._worker_of_lane[lane])
-            if lost is not None:
-                self.faults[i] = lost
+            if requests and i in requests and requests[i].incarnation is not None:
+                self._make_room(i)
+            if i in self._gone:
+                self.faults[i] = self._gone[i]
                 self._refused.append(i)
                 continue
             control.command[i] = command
@@ -130,11 +139,31 @@ class ProcessEngine:
             rounds[lane] = self._rounds
             post()
 
+    def _make_room(self, env_id: int) -> None:
+        """See that there is a worker to build an env in."""
+        index = self._worker_index(env_id)
+        try:
+            if index in self._crew.lost:
+                self._crew.bury(index)
+                for lane, worker in enumerate(self._worker_of_lane):
+                    if worker == index:
+                        self._control.clear_lane(lane, self._rounds)
+                        self._taken[lane] = self._owed[lane] = 0
+                self._control.notes[index] = self._notes_taken[index] = 0
+                self._crew.replace(index, self._control.plan, self._rounds)
+            self._gone.pop(env_id, None)
+            self._building.add(env_id)
+        except (ShoalError, OSError) as error:
+            self._gone[env_id] = fault_from(error, env_id=env_id, phase="construct", worker=index)
+
+    def _worker_index(self, env_id: int) -> int:
+        return self._worker_of_lane[self._lane_of[env_id]]
+
     def _pack(self, requests: dict[int, Request]) -> dict[int, bytes]:
         """Requests as one message per worker."""
         by_worker: dict[int, dict[int, Request]] = {}
         for i, request in requests.items():
-            by_worker.setdefault(self._worker_of_lane[self._lane_of[i]], {})[i] = request
+            by_worker.setdefault(self._worker_index(i), {})[i] = request
         return {index: shipping.pickle_value(part, "the request") for index, part in by_worker.items()}
 
     def _send(self, payloads: dict[int, bytes]) -> None:
@@ -145,7 +174,8 @@ class ProcessEngine:
             try:
                 worker.channel.send(Kind.REQUESTS, -1, payload, lambda w=worker: self._crew.check(w))  # type: ignore[misc]
             except WireError:
-                self._lose(worker, worker.how_it_ended())
+                self.collected = self._refused  # what is lost before anybody collects waits for who does
+                self._lose(worker, worker.how_it_ended(), worker.last_words())
 
     # ------------------------------------------------------------------ results
 
@@ -177,6 +207,8 @@ class ProcessEngine:
             if now == taken:
                 continue
             worker = self._worker_of_lane[lane]
+            if worker in self._crew.lost:
+                continue  # it may still be dying, and its envs have been given up
             if control.notes[worker] != self._notes_taken[worker] and not self._take_notes(worker):
                 continue  # rows without their messages are not whole: the worker is lost, and they with it
             ids = self._lane_ids[lane]
@@ -186,6 +218,7 @@ class ProcessEngine:
             self.collected += ids
             if self._out:
                 self._out.difference_update(ids)
+                self._building.difference_update(ids)
             self._taken[lane] = now
             self._owed[lane] -= now - taken
 
@@ -202,7 +235,7 @@ class ProcessEngine:
                 if frame is None:
                     self._crew.check(worker)
                     waited += clock.lap()
-                    limit = self.config.timeouts.of(self._command_owed_by(worker))
+                    limit = self.config.timeouts.of(self._command_owed_by(worker), is_building=bool(self._building))
                     if limit is not None and waited > limit:
                         raise WireError(0, f"it stopped in the middle of a message for {waited:.1f} s")
                     continue
@@ -210,7 +243,7 @@ class ProcessEngine:
                 self._read_note(frame)
             except (WireError, codec.CodecError) as error:
                 worker.kill()
-                self._lose(worker, f"{worker.how_it_ended()} ({error.args[-1]})")
+                self._lose(worker, f"{worker.how_it_ended()} ({error.args[-1]})", worker.last_words())
                 return False
         return True
 
@@ -228,7 +261,7 @@ class ProcessEngine:
         try:
             self.extras[frame.env_id] = Extra(value=shipping.unpickle_value(frame.payload), is_answer=True)
         except Exception as error:
-            worker = self._worker_of_lane[self._lane_of[frame.env_id]]
+            worker = self._worker_index(frame.env_id)
             self.faults[frame.env_id] = replace(
                 fault_from(error, env_id=frame.env_id, phase="call", worker=worker),
                 summary=f"its answer cannot be loaded here ({type(error).__name__}: {error})",
@@ -238,10 +271,18 @@ class ProcessEngine:
 
     def _watch(self, passed_s: float) -> None:
         """Look for workers that died and lanes that do not move."""
+        self._since_look_s += passed_s
+        looks = self._since_look_s > _LOOK_EVERY_S
         for worker in self._crew.workers:
-            if worker.index not in self._crew.lost and not worker.is_alive():
+            if worker.index in self._crew.lost:
+                continue
+            if not worker.is_alive():
                 self._drain()
-                self._lose(worker, worker.how_it_ended())
+                self._lose(worker, worker.how_it_ended(), worker.last_words())
+            elif looks:
+                worker.look()
+        if looks:
+            self._since_look_s = 0.0
         for lane, owed in enumerate(self._owed):
             if not owed or self._worker_of_lane[lane] in self._crew.lost:
                 self._waited_s[lane] = 0.0
@@ -266,28 +307,40 @@ class ProcessEngine:
         if env_id < 0 or env_id not in self.lanes[lane]:
             env_id = self.lanes[lane].start
         command = Command(self._control.command[env_id])
-        limit = self.config.timeouts.of(command)
+        limit = self.config.timeouts.of(command, is_building=env_id in self._building)
         if limit is None or self._waited_s[lane] <= limit:
             return
         worker = self._crew.workers[self._worker_of_lane[lane]]
         stacks = worker.stacks()
         worker.kill()
         why = f"no answer after {self._waited_s[lane]:.1f} s"
-        hung = Where((env_id,), PHASES[command], worker.index, worker.pid)
-        self._lose(worker, f"it hung in env {env_id}: {why}", Fault(hung, why, stacks, error_class=EnvTimeout))
+        phase = "construct" if env_id in self._building else PHASES[command]
+        own = Fault(Where((env_id,), phase, worker.index, worker.pid), why, stacks, error_class=EnvTimeout)
+        self._lose(worker, f"it hung in env {env_id}: {why}", "", own)
 
-    def _lose(self, worker: WorkerProcess, why: str, hung: Fault | None = None) -> None:
+    def _lose(self, worker: WorkerProcess, why: str, last_words: str, hung: Fault | None = None) -> None:
         """Turn every command that a lost worker owes into a fault: a hung env's own, the worker's for the rest."""
+        if worker.index in self._crew.lost:
+            return  # found out by another way a moment ago
         owed = self._owed_by(worker)
+        lanes = [lane for lane, index in enumerate(self._worker_of_lane) if index == worker.index]
+        at_work = [i for lane in lanes if (i := self._control.running[lane]) in self.lanes[lane]]
+        culprits = at_work if hung is None else list(hung.where.env_ids)
         where = Where(worker.env_ids, PHASES[self._command_owed_by(worker)], worker.index, worker.pid)
-        lost = Fault(where, f"the worker process is gone: {why}", error_class=WorkerDied)
+        told = f" (env {at_work[0]} was at work)" if len(at_work) == 1 and hung is None else ""
+        lost = Fault(where, f"the worker process is gone: {why}{told}", last_words, error_class=WorkerDied)
         self._crew.lost[worker.index] = lost
+        for i in worker.env_ids:
+            # Whoever was at work is to blame; if that cannot be told, everyone is.
+            is_collateral = len(culprits) == 1 and i not in culprits
+            self._gone[i] = hung if hung and i in culprits else replace(lost, is_collateral=is_collateral)
         for i in owed:
-            self.faults[i] = hung if hung is not None and hung.where.env_ids == (i,) else lost
+            self.faults[i] = self._gone[i]
             self.collected.append(i)
-        for lane, index in enumerate(self._worker_of_lane):
-            if index == worker.index:
-                self._owed[lane] = 0
+        self._out.difference_update(owed)
+        self._building.difference_update(owed)
+        for lane in lanes:
+            self._owed[lane] = 0
 
     def _command_owed_by(self, worker: WorkerProcess) -> Command:
         owed = self._owed_by(worker)
@@ -308,6 +361,10 @@ class ProcessEngine:
     def describe(self) -> str:
         """``2 processes, forkserver``."""
         return f"{self.num_workers} process{'es' * (self.num_workers != 1)}, {self._crew.method}"
+
+    def worker_rss_bytes(self) -> tuple[int, ...]:
+        """Memory that each worker holds now; 0 for one that is gone."""
+        return tuple(resident_bytes(pid) or 0 for pid in self.pids)
 
     def close(self) -> None:
         """End all workers: ask, wait, kill. The shared memory goes with the last view of it."""

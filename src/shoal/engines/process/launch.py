@@ -22,11 +22,16 @@ from shoal.engines.process import worker as worker_module
 from shoal.engines.process.wire import Channel
 from shoal.engines.process.worker import Boot, SharedFd, single_threaded_libraries
 from shoal.errors import ArgumentError, ResourceError
+from shoal.machine import descendants, oom_kills, peak_resident_bytes, resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shoal.engines.process.stderr import StderrRelay
+
 METHODS = ("forkserver", "fork", "spawn")
+_FORCED_FORK = "fork!"
+_GRACE_S = 0.3
 # What every worker needs, loaded once in the fork server instead of once per worker.
 _PRELOAD = ["shoal.engines.process.worker", "gymnasium"]
 _starting = threading.Lock()
@@ -34,22 +39,32 @@ _running: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
 
 
 class WorkerProcess:
-    """A worker as its pool sees it: the process, the channel to it, and the pipe that ties it to our life."""
+    """A worker as its pool sees it: the process, the channel to it, and the pipe that ties it to our life.
 
-    def __init__(self, boot: Boot, method: str) -> None:
+    Attributes:
+        peak_bytes: The most memory it was seen to hold.
+    """
+
+    def __init__(self, boot: Boot, method: str, relay: StderrRelay) -> None:
         self.index = boot.worker
         self.env_ids = tuple(boot.env_ids)
+        self.peak_bytes: int | None = None
+        self._relay = relay
+        self._oom_kills = oom_kills()
         mine, theirs = socket.socketpair()
         end_of_life, self._lifeline = os.pipe()
+        heard, spoken = os.pipe()
         self._stacks = Arena.open_file()
         self.channel = Channel(mine)
-        # A forked worker must not hold our ends of its channel and lifeline. Those of its siblings go at the fork.
-        inherited = (mine.fileno(), self._lifeline) if method == "fork" else ()
+        self._stderr = relay.add(heard)
+        # A forked worker must not hold our ends of its pipes. Those of its siblings go at the fork.
+        inherited = (mine.fileno(), self._lifeline, heard) if method == "fork" else ()
         boot = replace(
             boot,
             channel=SharedFd(theirs.fileno()),
             lifeline=SharedFd(end_of_life),
             stacks=SharedFd(self._stacks),
+            stderr=SharedFd(spoken),
             inherited_fds=inherited,
         )
         try:
@@ -61,6 +76,7 @@ class WorkerProcess:
             raise
         finally:
             os.close(end_of_life)
+            os.close(spoken)
             theirs.close()
 
     def is_alive(self) -> bool:
@@ -70,8 +86,30 @@ class WorkerProcess:
         except ValueError:  # another thread has closed the pool
             return False
 
+    def look(self) -> None:
+        """Note how much memory it holds; once it is dead, nobody can tell any more."""
+        self.peak_bytes = peak_resident_bytes(self.pid) or self.peak_bytes
+
     def how_it_ended(self) -> str:
-        """The exit code in words, with the signal's name where there was one."""
+        """The exit code in words, with the signal's name where there was one, and what is known of its memory."""
+        told = self._exit_in_words()
+        if self.peak_bytes is not None:
+            told += f"; it was last seen to have used up to {self.peak_bytes / 2**20:.0f} MiB"
+        killed = oom_kills()
+        if killed is not None and self._oom_kills is not None and killed > self._oom_kills:
+            told += "; the system has killed for want of memory meanwhile"
+        return told
+
+    def last_words(self) -> str:
+        """Where a crash found it, if Python could still tell, and the last lines of its stderr."""
+        if self not in _running:
+            return ""  # another thread has closed the pool
+        parts = [os.pread(self._stacks, 1 << 16, 0).decode(errors="replace").rstrip()]
+        if lines := self._relay.last_lines(self._stderr):
+            parts.append(f"Last lines of its stderr:\n{lines}")
+        return "\n".join(part for part in parts if part)
+
+    def _exit_in_words(self) -> str:
         try:
             self.process.join(0.5)
             code = self.process.exitcode
@@ -98,24 +136,30 @@ class WorkerProcess:
         return os.pread(self._stacks, 1 << 16, 0).decode(errors="replace")
 
     def kill(self) -> None:
-        """End the process now."""
+        """End the process now, and whatever it has started."""
         with contextlib.suppress(ProcessLookupError, ValueError):
+            if self.process.is_alive():
+                _end_tree(descendants(self.pid))
             self.process.kill()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end; whether it came."""
-        self.process.join(timeout_s)
-        return not self.process.is_alive()
+        with contextlib.suppress(ValueError):  # released, so it has ended
+            self.process.join(timeout_s)
+        return not self.is_alive()
 
     def disown(self) -> None:
         """Forget a worker that belongs to the process we were forked from."""
-        with contextlib.suppress(OSError):
-            os.close(self._lifeline)
+        for fd in (self._lifeline, self._stderr.fd):
+            with contextlib.suppress(OSError):
+                os.close(fd)
         self.channel.close()
         multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
 
     def release(self) -> None:
         """Close every descriptor of ours. The process must have ended or be about to."""
+        if self not in _running:
+            return
         _running.discard(self)
         self._close_fds()
         if not self.process.is_alive():
@@ -123,8 +167,21 @@ class WorkerProcess:
 
     def _close_fds(self) -> None:
         self.channel.close()
+        self._relay.remove(self._stderr)
         for fd in (self._lifeline, self._stacks):
             os.close(fd)
+
+
+def _end_tree(pids: list[int]) -> None:
+    """Ask processes to end, and end those that do not within a moment."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, sign)
+        end = time.monotonic() + _GRACE_S
+        while pids and time.monotonic() < end:
+            pids = [pid for pid in pids if resident_bytes(pid) is not None]  # a zombie holds no memory
+            time.sleep(0.005)
 
 
 def _disown_in_forked_child() -> None:
@@ -138,15 +195,41 @@ if hasattr(os, "register_at_fork"):
 
 
 def start_method(requested: str | None) -> str:
-    """The start method to use: forkserver unless asked otherwise."""
+    """The start method to use: forkserver unless asked otherwise.
+
+    Raises:
+        ResourceError: If the process is to be forked while other threads run in it: a lock that one of them holds
+            stays locked in the copy for ever. ``"fork!"`` does it all the same.
+    """
     available = multiprocessing.get_all_start_methods()
     if requested is None:
         return "forkserver" if "forkserver" in available else "spawn"
+    if requested == _FORCED_FORK:
+        requested = "fork"
+    elif requested == "fork" and (running := _foreign_threads()):
+        raise ResourceError(
+            f"start_method 'fork' is not safe while other threads run in this process ({running}): a lock that one "
+            "of them holds would stay locked in every worker. Use start_method='forkserver', make the pool before "
+            "the threads, or insist with start_method='fork!'"
+        )
     if requested not in METHODS:
         raise ArgumentError(f"start_method: expected one of {METHODS}, got {requested!r}")
     if requested not in available:
         raise ResourceError(f"start_method {requested!r} does not exist on this platform")
     return requested
+
+
+def _foreign_threads() -> str:
+    """Threads besides the caller's and shoal's own, in words; those of C libraries are only counted."""
+    known = threading.enumerate()
+    names = [t.name for t in known if t is not threading.current_thread() and not t.name.startswith("shoal-")]
+    # Numpy's BLAS keeps a thread for every other core, and ends them before a fork.
+    harmless = len(known) + len(os.sched_getaffinity(0)) - 1
+    try:
+        unknown = len(os.listdir("/proc/self/task")) - harmless
+    except OSError:
+        unknown = 0
+    return ", ".join([*names, *([f"{unknown} of libraries"] if unknown > 0 else [])])
 
 
 def _start(boot: Boot, method: str) -> Any:

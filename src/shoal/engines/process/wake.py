@@ -31,7 +31,12 @@ class Semaphore:
 
     def __init__(self, address: int, *, create: bool = False) -> None:
         self._pointer = ctypes.c_void_p(address)
-        if create and _slow.sem_init(self._pointer, 1, 0) != 0:
+        if create:
+            self.clear()
+
+    def clear(self) -> None:
+        """Start from zero, whatever a process that died with it has left; nobody else may be using it."""
+        if _slow.sem_init(self._pointer, 1, 0) != 0:
             raise OSError(ctypes.get_errno(), "sem_init failed")
 
     def post(self) -> None:

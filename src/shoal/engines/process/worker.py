@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +55,19 @@ class SharedFd:
 
 
 def _received_fd(duplicate: Any) -> SharedFd:
+    # This runs when a worker learns what it is, which is before multiprocessing calls its main function: a Ctrl-C
+    # in between would be another traceback beside the user's own.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return SharedFd(duplicate.detach())
 
 
 @dataclass(frozen=True)
 class Boot:
-    """What a worker is started with."""
+    """What a worker is started with.
+
+    The first one builds its envs and reports. One of a later generation takes the place of a worker that was lost:
+    it knows its place from the start, and builds an env when it is told to.
+    """
 
     worker: int
     config: EngineConfig
@@ -69,7 +77,9 @@ class Boot:
     channel: SharedFd
     lifeline: SharedFd
     stacks: SharedFd
+    stderr: SharedFd
     entropy: int
+    generation: int = 0
     inherited_fds: tuple[int, ...] = ()
 
     @property
@@ -116,11 +126,15 @@ def _settle(boot: Boot) -> None:
             os._exit(1)  # the pool died before the kernel was asked to watch it
     except BlockingIOError:
         pass
+    os.dup2(boot.stderr.fd, 2)
+    os.close(boot.stderr.fd)
     faulthandler.register(signal.SIGUSR1, file=boot.stacks.fd, all_threads=True)
+    faulthandler.enable(file=boot.stacks.fd)
     if boot.config.affinity is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {boot.config.affinity[boot.worker % len(boot.config.affinity)]})
     # Forked workers share the parent's generators: without this, every env that uses them would draw the same.
-    state = np.random.SeedSequence(boot.entropy, spawn_key=(boot.worker,)).generate_state(2)
+    key = (boot.worker, boot.generation) if boot.generation else (boot.worker,)
+    state = np.random.SeedSequence(boot.entropy, spawn_key=key).generate_state(2)
     random.seed(int(state[0]))
     np.random.seed(int(state[1]))
 
@@ -149,14 +163,20 @@ class Worker:
 
     def serve(self) -> None:
         """Build, attach, run until stopped, close."""
-        self._report_ready(self._build())
+        self._prepare()
+        if not self.boot.generation:
+            self._report_ready(self._build())
         frame = self.channel.receive(None)
         if frame is None or frame.kind is not Kind.ATTACH:
             return
-        plan: Plan = shipping.unpickle_value(frame.payload)
+        plan: Plan
+        rounds: int
+        plan, rounds = shipping.unpickle_value(frame.payload)
         self.control = Control(plan, Arena(self.boot.memory.fd, plan.layout.size_bytes))
         rows = Rows(plan.rows, self.control.columns)
-        servers = [LaneServer(self, lane, index) for lane, (index, _) in zip(self.lanes, self.boot.lanes, strict=True)]
+        servers = [
+            LaneServer(self, lane, index, rounds) for lane, (index, _) in zip(self.lanes, self.boot.lanes, strict=True)
+        ]
         for lane in self.lanes:
             lane.attach(rows)
         threads = [threading.Thread(target=server.serve, daemon=True) for server in servers[1:]]
@@ -166,15 +186,18 @@ class Worker:
         for thread in threads:
             thread.join()
 
-    def _build(self) -> list[Fault]:
+    def _prepare(self) -> None:
+        """Make the lanes. Factories that cannot be loaded here are factories that fail."""
         boot = self.boot
         try:
-            factories = dict(zip(boot.env_ids, shipping.unpack_factories(boot.factories), strict=True))
+            unpacked = shipping.unpack_factories(boot.factories)
         except BaseException as error:
-            return [fault_from(error, env_id=i, phase="construct", worker=boot.worker) for i in boot.env_ids]
+            unpacked = [partial(_raise, error)] * len(boot.env_ids)
         # The lane looks its factories up by env id, so a dict serves as well as the whole pool's list.
-        config = replace(boot.config, factories=factories)
+        config = replace(boot.config, factories=dict(zip(boot.env_ids, unpacked, strict=True)))
         self.lanes = [Lane(config, ids, boot.worker, copies_infos=False) for _, ids in boot.lanes]
+
+    def _build(self) -> list[Fault]:
         faults: list[Fault] = []
         for lane in self.lanes:
             for env_id in lane.env_ids:
@@ -223,7 +246,7 @@ class Worker:
 class LaneServer:
     """Runs one lane's pending commands each time the pool says go."""
 
-    def __init__(self, worker: Worker, lane: Lane, index: int) -> None:
+    def __init__(self, worker: Worker, lane: Lane, index: int, rounds: int) -> None:
         self.worker = worker
         self.lane = lane
         self.index = index
@@ -233,7 +256,7 @@ class LaneServer:
         lane.running, lane.place = self.control.running, index
         self._first, self._size = lane.env_ids[0], len(lane.env_ids)
         self._position = 0
-        self._rounds = 0
+        self._rounds = rounds
 
     def serve(self) -> None:
         """Wait and run until stopped, then close the envs."""
@@ -333,6 +356,10 @@ class Notes:
 def portable(fault: Fault) -> tuple[Fault, bytes]:
     """A fault that pickles, and its exception as bytes if that pickles too."""
     return replace(fault, cause=None), shipping.pickle_exception(fault.cause)
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
 
 
 def _patient() -> None:

@@ -1,0 +1,90 @@
+"""Speaking to single envs of an idle pool: calls, attributes, snapshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shoal.engines.base import Call, Command, Request
+from shoal.errors import StateError
+from shoal.slot import Autoreset
+from shoal.snapshot import Snapshot, check_snapshot, snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.dispatch import Dispatch, Ids
+
+
+class Asking:
+    """What a pool does with envs beside resets and steps. Like ``Dispatch``, it serves one thread at a time."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+        self._engine = dispatch.engine
+
+    def ask(self, calls: dict[int, Call]) -> tuple[Any, ...]:
+        """Call into idle envs and return the answers, in the order of the ids."""
+        dispatch, traffic = self._dispatch, self._dispatch.traffic
+        ids = self._refuse_busy(list(calls))
+        if out := [i for i in ids if i in dispatch.recovery.dropped]:
+            raise StateError(f"envs {out} failed and were dropped: restart() brings them back")
+        try:
+            dispatch.sender.submit(ids, Command.CALL, {i: self._request(i, call) for i, call in calls.items()})
+            while len(traffic.landed(ids)) < len(ids):
+                dispatch.collect(1, None)
+        except BaseException:
+            traffic.abandon(ids)
+            dispatch.drop_faults(ids)
+            raise
+        self._raise_faults(ids)
+        traffic.hand_out(ids)
+        return tuple(self._engine.extras.pop(i).value for i in ids)
+
+    def _request(self, env_id: int, call: Call) -> Request:
+        """An env that is to be built anew is built for the call already; it still owes the reset that comes with it."""
+        recovery = self._dispatch.recovery
+        if env_id not in recovery.due:
+            return Request(call=call)
+        reset, not_before = recovery.due[env_id]
+        recovery.due[env_id] = (Request(seed=reset.seed), not_before)
+        return Request(call=call, incarnation=reset.incarnation)
+
+    def _raise_faults(self, ids: Sequence[int]) -> None:
+        dispatch = self._dispatch
+        faults = {i: self._engine.faults.pop(i) for i in ids if i in self._engine.faults}
+        if not faults:
+            return
+        dispatch.faults += len(faults)
+        for i in ids:
+            self._engine.extras.pop(i, None)
+        dispatch.traffic.forget(ids)
+        raise next(iter(faults.values())).to_error()
+
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self, env_id: Ids) -> Snapshot:
+        """Everything that idle envs are."""
+        dispatch = self._dispatch
+        ids = self._refuse_busy(dispatch.check_ids(env_id))
+        ready = dispatch.ready
+        ready.refuse_unready([i for i in ids if ready.fresh_N[i] or i in ready.faulted])
+        return Snapshot(self._engine.spec.id, snapshots(self._engine).snapshot(ids, dispatch.reader.block))
+
+    def restore(self, snapshot: Snapshot, env_id: Ids) -> None:
+        """Make idle envs what others were."""
+        dispatch = self._dispatch
+        ids = self._refuse_busy(dispatch.check_ids(env_id))
+        engine = snapshots(self._engine)
+        check_snapshot(snapshot, self._engine.spec.id, len(ids), engine.snapshot(ids[:1], dispatch.reader.block))
+        dispatch.reader.next_block(keep_rows=True)
+        engine.restore(ids, dispatch.reader.block, snapshot.arrays)
+        dispatch.drop_faults(ids)
+        dispatch.recovery.forgive(ids)
+        dispatch.ready.note_reset(ids)
+        if dispatch.autoreset is Autoreset.DISABLED:
+            dispatch.ready.note_ends(ids, dispatch.reader.latest(ids))
+
+    def _refuse_busy(self, ids: list[int]) -> list[int]:
+        if busy := [i for i in ids if self._dispatch.traffic.is_busy(i)]:
+            raise StateError(f"envs {busy} are under way: recv() their rows first")
+        return ids

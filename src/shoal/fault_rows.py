@@ -1,0 +1,93 @@
+"""Rows that tell of faults: what an engine left in their place is no row, so they are written over here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shoal.arrays import RowLayout
+    from shoal.batch import Batch
+    from shoal.recovery import FaultNote, Recovery
+
+
+class FaultRows:
+    """Keeps the last good observation of every env, for rows that have none of their own."""
+
+    def __init__(self, layout: RowLayout, recovery: Recovery) -> None:
+        self._recovery = recovery
+        self._tree = layout.spec.observation
+        self._has_final = layout.with_final
+        self._last: list[np.ndarray[Any, Any]] = [
+            np.stack([leaf.blank()] * layout.num_envs) if leaf.is_array else np.full(layout.num_envs, None, object)
+            for leaf in self._tree.leaves
+        ]
+        self._elapsed_N = np.zeros(layout.num_envs, np.int32)
+
+    def write(self, batch: Batch) -> None:
+        """Give the rows of failed and dropped envs their contents."""
+        for row, env_id, note in self._told(batch):
+            infos = dict(batch.infos)
+            infos[row] = {**infos.get(row, {}), "fault": note.info(env_id)}
+            batch.infos = list(infos.items())
+            if note.cuts:
+                self._cut(batch, row, env_id, keeps_obs=self._begins_anew(env_id))
+        for row, env_id in self._rows(batch, self._recovery.dropped):
+            if env_id not in self._recovery.notes:
+                self._cut(batch, row, env_id, keeps_obs=False)
+                batch.truncated[row] = False
+
+    def write_finals(self, batch: Batch) -> None:
+        """Under ``same_step``: the last observation of each episode that a fault has cut short."""
+        finals = dict(batch.finals)
+        for row, env_id, note in self._told(batch):
+            if note.cuts:
+                finals[row] = (self._last_obs(env_id), {"fault": note.info(env_id)})
+        batch.finals = finals
+
+    def done(self, batch: Batch) -> None:
+        """The rows are complete: remember them, and that they have told what they had to."""
+        for row, _ in self._rows(batch, self._recovery.dropped):
+            batch.truncated[row] = True  # not before the episodes were counted: only the first of them was one
+        for column, leaf in zip(self._last, self._tree.flatten(batch.obs), strict=True):
+            column[batch.env_id] = leaf
+        self._elapsed_N[batch.env_id] = np.where(batch.first, 0, batch.elapsed_step)
+        if self._recovery.notes:
+            for env_id in batch.env_id.tolist():
+                self._recovery.notes.pop(env_id, None)
+
+    def _begins_anew(self, env_id: int) -> bool:
+        """Whether the row already has the first observation of the next episode."""
+        return self._has_final and env_id not in self._recovery.dropped
+
+    def _cut(self, batch: Batch, row: int, env_id: int, *, keeps_obs: bool) -> None:
+        batch.reward[row] = 0.0
+        batch.terminated[row] = False
+        batch.truncated[row] = True
+        batch.elapsed_step[row] = self._elapsed_N[env_id]
+        batch.first[row] = keeps_obs
+        if keeps_obs:
+            return
+        for leaf, last in zip(self._tree.flatten(batch.obs), self._last, strict=True):
+            leaf[row] = last[env_id]
+        for column in batch.fields.values():
+            column[row] = 0
+
+    def _last_obs(self, env_id: int) -> Any:
+        return self._tree.unflatten([_own(last[env_id]) for last in self._last])
+
+    def _told(self, batch: Batch) -> Iterator[tuple[int, int, FaultNote]]:
+        for row, env_id in self._rows(batch, self._recovery.notes):
+            yield row, env_id, self._recovery.notes[env_id]
+
+    @staticmethod
+    def _rows(batch: Batch, env_ids: Any) -> Iterator[tuple[int, int]]:
+        if env_ids:
+            yield from ((row, i) for row, i in enumerate(batch.env_id.tolist()) if i in env_ids)
+
+
+def _own(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value

@@ -1,0 +1,245 @@
+"""What becomes of an env that failed.
+
+    raise     the caller gets the error, and the env waits for its reset (the default)
+    restart   the env is built anew; one row, cut short, tells of it
+    drop      the env is out: its rows stay as they are, cut short, for good
+
+A row that tells of a fault has the last observation that the env gave, reward 0, ``truncated`` and ``info["fault"]``.
+The step that failed is never tried again: nobody knows how far it had come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from shoal.engines.base import Request
+from shoal.errors import ArgumentError, FaultError
+from shoal.seeding import entropy, restart_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from shoal.faults import Fault
+
+POLICIES = ("raise", "restart", "drop")
+
+
+@dataclass(frozen=True)
+class Restart:
+    """How often and how fast an env may be built anew.
+
+    The first restart comes at once. An env that fails again within ``quiet_s`` waits, twice as long each time, so
+    that one which can never work does not keep its pool busy. Envs that fall with their neighbour's worker are not
+    counted.
+
+    Attributes:
+        budget: Restarts that each env has in its life; None for any number. When they are spent, its next fault raises.
+        quiet_s: Seconds without a fault after which an env is trusted again.
+        backoff_s: Seconds that the second restart in a row waits.
+        longest_s: The longest wait.
+
+    Example:
+        >>> Restart(budget=3).wait_s(1), Restart(backoff_s=0.5).wait_s(3)
+        (0.0, 1.0)
+    """
+
+    budget: int | None = 10
+    quiet_s: float = 60.0
+    backoff_s: float = 0.1
+    longest_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.budget < 0:
+            raise ArgumentError(f"on_fault: a budget of {self.budget} restarts makes no sense")
+        for name in ("quiet_s", "backoff_s", "longest_s"):
+            if getattr(self, name) < 0:
+                raise ArgumentError(f"on_fault: {name} must not be negative, got {getattr(self, name)}")
+
+    def wait_s(self, in_a_row: int) -> float:
+        """Seconds that the nth restart in a row waits."""
+        if in_a_row < 2:
+            return 0.0
+        # More doublings than a float can hold are no longer a wait but an overflow.
+        return min(self.backoff_s * 2.0 ** min(in_a_row - 2, 60), self.longest_s)
+
+
+@dataclass
+class Record:
+    """The faults of one env."""
+
+    restarts: int = 0
+    in_a_row: int = 0
+    last: float = 0.0
+    faults: list[tuple[float, str]] = field(default_factory=list)
+
+
+class Ledger:
+    """Counts restarts, and says when the next one may be."""
+
+    def __init__(self, rules: Restart, clock: Callable[[], float] = monotonic) -> None:
+        self._rules = rules
+        self._clock = clock
+        self._born = clock()
+        self._records: dict[int, Record] = {}
+
+    def charge(self, env_id: int, fault: Fault) -> float:
+        """Take one restart from the env's budget; returns the moment from which it may be built.
+
+        Raises:
+            FaultError: If its budget is spent, with the history of its faults in the notes.
+        """
+        now = self._clock()
+        record = self._records.setdefault(env_id, Record())
+        record.faults.append((now - self._born, f"{fault.where.phase}: {fault.summary}"))
+        if fault.is_collateral:
+            return now
+        if self._rules.budget is not None and record.restarts >= self._rules.budget:
+            raise self._spent(env_id, fault, record)
+        record.in_a_row = record.in_a_row + 1 if record.in_a_row and now - record.last <= self._rules.quiet_s else 1
+        record.restarts += 1
+        record.last = now + self._rules.wait_s(record.in_a_row)
+        return record.last
+
+    def _spent(self, env_id: int, fault: Fault, record: Record) -> FaultError:
+        error = fault.to_error()
+        history = "\n".join(f"  after {at_s:.1f} s, {told}" for at_s, told in record.faults)
+        error.add_note(f"Env {env_id} has used up its {record.restarts} restarts. Its faults:\n{history}")
+        return error
+
+
+@dataclass(frozen=True)
+class FaultNote:
+    """What a row tells of the faults behind it.
+
+    Attributes:
+        fault: The first of them.
+        incarnation: Which self of the env comes next.
+        cuts: Whether an episode was cut short; a reset that was tried again has none to cut.
+        attempts: How many faults there were until the row could be given.
+    """
+
+    fault: Fault
+    incarnation: int
+    cuts: bool
+    attempts: int = 1
+
+    def info(self, env_id: int) -> dict[str, Any]:
+        """The row's ``info["fault"]``."""
+        fault = self.fault
+        return {
+            "kind": fault.kind.__name__,
+            "message": f"{fault.where.phase} failed in {fault.where}: {fault.summary}",
+            "traceback": fault.traceback,
+            "phase": fault.where.phase,
+            "env_id": env_id,
+            "incarnation": self.incarnation,
+            "attempts": self.attempts,
+        }
+
+
+class Recovery:
+    """Which envs are to be built anew, which are out, and what their rows have to tell.
+
+    Attributes:
+        policy: What to do with an env that failed.
+        incarnations: How often each env has been built anew.
+        due: For envs that are to be built or reset with their next command: the request, and the moment from which.
+        notes: For envs whose next row tells of a fault.
+        dropped: Envs that are out, and why.
+    """
+
+    def __init__(
+        self,
+        on_fault: str | Restart,
+        roots: Sequence[int | None],
+        clock: Callable[[], float] = monotonic,
+        *,
+        spares: bool = False,
+    ) -> None:
+        self._spares = spares
+        self.policy = "restart" if isinstance(on_fault, Restart) else on_fault
+        self.ledger = Ledger(on_fault if isinstance(on_fault, Restart) else Restart(), clock)
+        self.incarnations = [0] * len(roots)
+        self.due: dict[int, tuple[Request, float]] = {}
+        self.notes: dict[int, FaultNote] = {}
+        self.dropped: dict[int, Fault] = {}
+        self.restarts = 0
+        self._roots = list(roots)
+        self._entropy: int | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there are faults that become rows."""
+        return self.policy != "raise" or self._spares
+
+    @property
+    def intervenes(self) -> bool:
+        """Whether some env cannot simply be sent its next command."""
+        return bool(self.due or self.dropped)
+
+    def handles(self, fault: Fault) -> bool:
+        """Whether a fault becomes a row, and not an error."""
+        return fault.spares_env or self.policy != "raise"
+
+    def note_seeds(self, ids: Iterable[int], seeds: Iterable[int | None]) -> None:
+        """The caller has given these envs seeds: their restarts continue from there."""
+        for i, seed in zip(ids, seeds, strict=True):
+            if seed is not None:
+                self._roots[i] = seed
+
+    def take(self, env_id: int, fault: Fault, *, cuts: bool) -> None:
+        """Decide what becomes of an env that failed.
+
+        Raises:
+            FaultError: If it has used up its restarts, or no env is left.
+        """
+        if fault.spares_env:
+            self.due[env_id] = (Request(), 0.0)
+        elif self.policy == "drop":
+            self._drop(env_id, fault)
+        else:
+            not_before = self.ledger.charge(env_id, fault)
+            self.renew(env_id, not_before)
+        told = self.notes.get(env_id)
+        self.notes[env_id] = FaultNote(
+            told.fault if told else fault,
+            self.incarnations[env_id],
+            cuts=cuts or (told is not None and told.cuts),
+            attempts=told.attempts + 1 if told else 1,
+        )
+
+    def renew(self, env_id: int, not_before: float = 0.0) -> None:
+        """Have an env built anew with its next command, on a seed stream of its own."""
+        self.dropped.pop(env_id, None)
+        self.incarnations[env_id] += 1
+        self.restarts += 1
+        incarnation = self.incarnations[env_id]
+        request = Request(seed=restart_seed(self._root(env_id), env_id, incarnation), incarnation=incarnation)
+        self.due[env_id] = (request, not_before)
+
+    def _root(self, env_id: int) -> int:
+        root = self._roots[env_id]
+        if root is not None:
+            return root
+        if self._entropy is None:
+            self._entropy = entropy()
+        return self._entropy
+
+    def _drop(self, env_id: int, fault: Fault) -> None:
+        self.dropped[env_id] = fault
+        if len(self.dropped) == len(self.incarnations):
+            error = fault.to_error()
+            error.add_note("It was the last one: every env of the pool has failed and was dropped")
+            raise error
+
+    def forgive(self, ids: Iterable[int]) -> None:
+        """These envs are sound again, and have nothing to tell."""
+        for i in ids:
+            self.due.pop(i, None)
+            self.notes.pop(i, None)
+
+    def claim(self, env_id: int) -> tuple[Request, float] | None:
+        """The reset that the next command of this env is to be, if it is to be one; it is being sent now."""
+        return self.due.pop(env_id, None) if self.due else None
