@@ -28,8 +28,8 @@ LAYERS: list[set[str]] = [
     {"slot", "adapters"},
     {"stats", "trace"},
     {"engines", "envs"},
-    {"nan_watch", "readiness", "recipes", "recovery", "registry", "snapshot", "traffic"},
-    {"asking", "dispatch", "fault_rows", "pool", "reading", "sending"},
+    {"nan_watch", "readiness", "recipes", "recording", "recovery", "registry", "snapshot", "traffic"},
+    {"asking", "black_box", "dispatch", "fault_desk", "fault_rows", "pool", "reading", "sending"},
     {"build", "contract"},
     {"collect"},
     {"faces"},
@@ -45,8 +45,8 @@ LARGE_MODULES: dict[str, int] = {
     "shoal.testing.conformance": 460,  # one short method per rule
 }
 LARGE_FUNCTIONS: dict[str, int] = {
-    "shoal.doors.make_vec": 80,  # two thirds of it document the arguments
-    "shoal.build.make_pool": 82,  # one line per argument, twice
+    "shoal.doors.make_vec": 90,  # two thirds of it document the arguments
+    "shoal.build.make_pool": 85,  # one line per argument, twice
 }
 PICKLING_MODULES = {"shoal.engines.process.shipping"}
 PICKLERS = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}

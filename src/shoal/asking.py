@@ -54,7 +54,7 @@ class Asking:
         faults = {i: self._engine.faults.pop(i) for i in ids if i in self._engine.faults}
         if not faults:
             return
-        dispatch.faults += len(faults)
+        dispatch.desk.count += len(faults)
         for i in ids:
             self._engine.extras.pop(i, None)
         dispatch.traffic.forget(ids)

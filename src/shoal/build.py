@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from shoal.engines.base import EngineConfig, Timeouts
+from shoal.black_box import BlackBox, FaultFiles
+from shoal.engines.base import Engine, EngineConfig, Timeouts
 from shoal.engines.choose import build_engine, has_numba
 from shoal.engines.lane import closing_on_error
 from shoal.errors import ArgumentError
@@ -22,6 +23,7 @@ from shoal.seeding import seeds_for
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from gymnasium.envs.registration import EnvSpec
@@ -54,6 +56,7 @@ def make_pool(
     check: str = "always",
     on_fault: str | Restart = "raise",
     on_nan: str = "raise",
+    fault_dir: str | os.PathLike[str] | None = None,
     allow_pickle: bool = False,
     construct_timeout: float | None = 60.0,
     reset_timeout: float | None = 60.0,
@@ -114,7 +117,15 @@ def make_pool(
             implicit_reset=implicit_reset,
             on_fault=on_fault,
             on_nan=None if check == "off" else on_nan,
+            fault_files=_fault_files(running, fault_dir),
         )
+
+
+def _fault_files(engine: Engine, folder: str | os.PathLike[str] | None) -> FaultFiles | None:
+    """The black box of Python envs. Compiled ones would pay for it with a tenth of their speed."""
+    if engine.spec.action.has_objects or (engine.name == "kernel" and folder is None):
+        return None
+    return FaultFiles(BlackBox(engine.rows), engine.config, folder)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -2,7 +2,6 @@
 
     begin_step, begin_reset   check everything, then hand commands to the engine (or hold them)
     receive                   wait, hand rows out, send what waited for them
-    recover                   turn faults into rows, where that is wanted
 
 ``Pool`` guards the door; this is the room behind it. Nothing here is safe for two threads at once.
 """
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.engines.base import Command, Engine, Request
-from shoal.errors import FaultError, RecvTimeout, StateError
+from shoal.errors import RecvTimeout, StateError
+from shoal.fault_desk import FaultDesk
 from shoal.fault_rows import FaultRows
-from shoal.faults import error_of
 from shoal.nan_watch import NanWatch
 from shoal.readiness import Readiness, check_ids
 from shoal.reading import RowReader
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from shoal.batch import Batch
+    from shoal.black_box import FaultFiles
 
 _ABSENT: Any = object()
 Ids = Sequence[int] | np.ndarray[Any, Any] | None
@@ -49,10 +49,10 @@ class Dispatch:
         reader: Copies rows out, and counts them.
         ready: Which envs may be stepped.
         recovery: What becomes of envs that failed.
-        nan_watch: Looks for NaN, if that is wanted.
+        desk: Deals with faults.
+        resetting: Envs that the caller is resetting, and how.
         moves_as_one: Whether all actions are arrays, so that the whole pool can step without per-env bookkeeping.
         resets: Rows handed out that answered an explicit reset.
-        faults: Envs that failed.
         waiting_s: Time spent waiting for the engine.
     """
 
@@ -68,8 +68,10 @@ class Dispatch:
         implicit_reset: bool = False,
         on_fault: str | Restart = "raise",
         on_nan: str | None = None,
+        fault_files: FaultFiles | None = None,
     ) -> None:
         self.engine = engine
+        self._box = None if fault_files is None else fault_files.box
         self._action = engine.spec.action if bounded_actions else engine.spec.action.without_bounds()
         self._implicit_reset = implicit_reset
         self._step_now = engine.step_now
@@ -77,30 +79,28 @@ class Dispatch:
         self.autoreset = autoreset
         self._is_async = is_async
         self._seeds = seeds
-        self._num_envs = len(seeds)
-        self._all_ids = list(range(self._num_envs))
-        self.traffic = Traffic(self._num_envs)
+        self.num_envs = len(seeds)
+        self._all_ids = list(range(self.num_envs))
+        self.traffic = Traffic(self.num_envs)
         self.recovery = Recovery(on_fault, seeds, spares=on_nan == "truncate")
-        self.nan_watch = None if on_nan is None else NanWatch(engine.rows, on_nan)
         fault_rows = FaultRows(engine.rows.layout, self.recovery) if self.recovery.is_on else None
         self.reader = RowReader(engine, copy=copy, fault_rows=fault_rows)
-        self.sender = Sender(engine, self.traffic, self.reader, self.recovery)
+        self.sender = Sender(engine, self.traffic, self.reader, self.recovery, self._box)
         self.moves_as_one = not self._action.has_objects
-        self.ready = Readiness(self._num_envs)
-        self._resetting: dict[int, Request | None] = {}
-        self._unseen: list[int] = []
+        self.ready = Readiness(self.num_envs)
+        self.resetting: dict[int, Request | None] = {}
         self.resets = 0
-        self.faults = 0
         self.waiting_s = 0.0
-        for i in list(engine.faults):  # envs that could not be built; the pool starts all the same
-            self.recovery.take(i, engine.faults.pop(i), cuts=False)
-            self.faults += 1
+        nan_watch = None if on_nan is None else NanWatch(engine.rows, on_nan)
+        self.desk = FaultDesk(self, nan_watch, fault_files)
+        self.desk.take_unbuilt()
 
     def release(self) -> None:
         """Let go of the engine's memory. The counters stay."""
         self.reader.release()
-        if self.nan_watch is not None:
-            self.nan_watch.release()
+        for user in (self.desk.nan_watch, self._box):
+            if user is not None:
+                user.release()
 
     # ------------------------------------------------------------------ sending
 
@@ -111,16 +111,16 @@ class Dispatch:
             return self.receive(ids, len(ids))
         if self._step_now is not None:
             return self._step_at_once(action, self._step_now)
-        leaves = self._action.fit_batch(action, self._num_envs)
+        leaves = self._action.fit_batch(action, self.num_envs)
         try:
             self.ready.refuse_unready(self._all_ids)
             self.sender.step_all(self._all_ids, leaves)
-            self.collect(self._num_envs, None)
-            self._inspect()
+            self.collect(self.num_envs, None)
+            self.desk.inspect()
             if self.engine.faults:
                 if self.recovery.is_on:
-                    return self.receive(self._all_ids, self._num_envs)
-                self._raise_faults(self._all_ids)
+                    return self.receive(self._all_ids, self.num_envs)
+                self.desk.raise_for(self._all_ids)
         except BaseException:
             self._keep(self._all_ids, ())
             raise
@@ -130,7 +130,9 @@ class Dispatch:
         if not self.ready.all_ready:
             self.ready.refuse_unready(self._all_ids)
         if not (self._take is not None and self._take(action)):
-            self.sender.write_actions(slice(None), self._action.fit_batch(action, self._num_envs))
+            self.sender.write_actions(slice(None), self._action.fit_batch(action, self.num_envs))
+        if self._box is not None:
+            self._box.note_step_of_all()
         reader = self.reader
         reader.next_block()
         start = perf_counter()
@@ -141,11 +143,10 @@ class Dispatch:
             self._keep(self._all_ids, ())
             raise
         self.waiting_s += perf_counter() - start
-        if self.nan_watch is not None and self.nan_watch.is_suspect(reader.block):
-            self.engine.faults.update(self.nan_watch.faults(reader.block, self._all_ids))
+        self.desk.inspect_all(reader.block)
         if self.engine.faults:
             self._note_flight()
-            return self.receive(self._all_ids, self._num_envs)
+            return self.receive(self._all_ids, self.num_envs)
         batch = reader.read_all()
         if self.autoreset is Autoreset.DISABLED:
             self.ready.note_ends(slice(None), batch)
@@ -204,13 +205,13 @@ class Dispatch:
             # The pool's own seed serves the first reset of each env, also when that comes in parts.
             seeds = [self._seeds[i] if self.ready.fresh_N[i] else None for i in ids]
         else:
-            seeds = seeds_of(ids, seed, self._num_envs)
+            seeds = seeds_of(ids, seed, self.num_envs)
             self.recovery.note_seeds(ids, seeds)
         self._abandon(ids)
         requests = [None if s is None and options is None else Request(seed=s, options=options) for s in seeds]
         self.sender.send(ids, [Held(Command.RESET, (), request) for request in requests])
         self.ready.note_reset(ids)
-        self._resetting.update(zip(ids, requests, strict=True))
+        self.resetting.update(zip(ids, requests, strict=True))
         return ids
 
     def restart(self, env_id: Ids, seed: Seed) -> list[int]:
@@ -224,7 +225,7 @@ class Dispatch:
 
     def check_ids(self, env_id: Ids) -> list[int]:
         """Env ids as a list of ints, each in range and given once; None means all."""
-        return self._all_ids if env_id is None else check_ids(env_id, self._num_envs)
+        return self._all_ids if env_id is None else check_ids(env_id, self.num_envs)
 
     def _abandon(self, ids: Sequence[int]) -> None:
         """Wait for what these envs are doing and drop it."""
@@ -233,7 +234,7 @@ class Dispatch:
             self.traffic.abandon(ids)
             self.settle()
         for i in ids:
-            self._resetting.pop(i, None)
+            self.resetting.pop(i, None)
         self.drop_faults(ids)
 
     def settle(self) -> None:
@@ -275,7 +276,7 @@ class Dispatch:
         try:
             ids = self._await(group, full, full if least is None else least, timeout, max_wait)[:full]
             if self.engine.faults:
-                self._raise_faults(ids)
+                self.desk.raise_for(ids)
         except BaseException:
             self._keep(group, ())
             raise
@@ -301,9 +302,9 @@ class Dispatch:
         patience = start + (max_wait or 0.0) if least < full else None
         has_looked = False  # even a caller without patience gets what is ready
         while True:
-            self._inspect()
+            self.desk.inspect()
             if self.engine.faults and self.recovery.is_on:
-                self._recover()
+                self.desk.recover()
             landed = self.traffic.landed(group)
             now = monotonic()
             impatient = patience is not None and now >= patience
@@ -328,67 +329,17 @@ class Dispatch:
             # Also when interrupted: what the engine had finished by then is finished.
             self.traffic.land(self.engine.collected)
             self.waiting_s += perf_counter() - start
-            if self.nan_watch is not None:
-                self._unseen += self.engine.collected
+            self.desk.note_rows(self.engine.collected)
         if timeout_s is None and not self.engine.collected:
             self.traffic.cancel_all()
             raise StateError("an interrupt has lost commands that were under way: reset() the envs to go on")
-
-    # ------------------------------------------------------------------ faults
-
-    def _inspect(self) -> None:
-        """Look for NaN in rows that have come since the last look."""
-        if not self._unseen or self.nan_watch is None:
-            return
-        ids, self._unseen = self._unseen, []
-        if len(ids) == self._num_envs and not self.nan_watch.is_suspect(self.reader.block):
-            return
-        # An env that failed has no row, and one that was called has none that is new.
-        rows = [i for i in ids if self.traffic.has_landed(i) and i not in self.engine.faults]
-        self.engine.faults.update(self.nan_watch.faults(self.reader.block, rows, self._resetting))
-
-    def _recover(self) -> None:
-        """Turn the faults of envs that have landed into rows, or have them reset once more.
-
-        Raises:
-            FaultError: If an env has used up its restarts.
-        """
-        for i in [i for i in self.engine.faults if self.traffic.has_landed(i)]:
-            fault = self.engine.faults[i]
-            if not self.recovery.handles(fault):
-                continue
-            del self.engine.faults[i]
-            self.engine.extras.pop(i, None)
-            self.faults += not fault.spares_env
-            is_reset = i in self._resetting
-            try:
-                self.recovery.take(i, fault, cuts=not is_reset)
-            except FaultError:
-                self.ready.note_faults([i], [fault])
-                self.traffic.forget([i])
-                raise
-            if (is_reset or self.autoreset is Autoreset.SAME_STEP) and i not in self.recovery.dropped:
-                self.traffic.take_back(i)
-                self.sender.send([i], [Held(Command.RESET, (), self._resetting.get(i))])
-
-    def _raise_faults(self, ids: Sequence[int]) -> None:
-        """Raise for the envs among ``ids`` that failed; the rows of the others stay to be received."""
-        faults = self.engine.faults
-        failed = [i for i in ids if i in faults]
-        if not failed:
-            return
-        found = [faults.pop(i) for i in failed]
-        self.ready.note_faults(failed, found)
-        self.faults += len(failed)
-        self.traffic.forget(failed)
-        raise error_of(found)
 
     def _hand_out(self, ids: list[int]) -> Batch:
         batch = self.reader.read_all() if ids is self._all_ids else self.reader.read(ids)
         if self.autoreset is Autoreset.DISABLED:
             self.ready.note_ends(ids, batch)
-        if self._resetting:
-            self.resets += sum(self._resetting.pop(i, _ABSENT) is not _ABSENT for i in ids)
+        if self.resetting:
+            self.resets += sum(self.resetting.pop(i, _ABSENT) is not _ABSENT for i in ids)
         follow_up = self.traffic.hand_out(ids)
         if follow_up:
             self.sender.send([i for i, _ in follow_up], [held for _, held in follow_up])

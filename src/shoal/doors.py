@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.build import make_pool
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
 
     from shoal.faces.gymnasium import ShoalVectorEnv
@@ -33,6 +34,7 @@ def make_vec(
     check: str = "always",
     on_fault: str | Restart = "raise",
     on_nan: str = "raise",
+    fault_dir: str | os.PathLike[str] | None = None,
     construct_timeout: float | None = 60.0,
     reset_timeout: float | None = 60.0,
     step_timeout: float | None = 60.0,
@@ -63,6 +65,7 @@ def make_vec(
             or a ``shoal.Restart`` with a budget of its own), or is out for good (``"drop"``); the row tells of it.
         on_nan: Rows with NaN in them are such faults too (``"raise"``), end their episode (``"truncate"``), or are
             only counted (``"pass"``).
+        fault_dir: A folder to record faults in: what each env was told since its last seed, for ``shoal replay``.
         construct_timeout: Seconds an env may take to be built; None waits for ever.
         reset_timeout: Seconds an env may take to reset.
         step_timeout: Seconds an env may take to step.

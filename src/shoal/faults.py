@@ -36,9 +36,18 @@ class Fault:
         """The class of the error."""
         return self.error_class or FAULT_OF_PHASE[self.where.phase]
 
+    def as_dict(self) -> dict[str, str]:
+        """Class, text, traceback and phase, as plain data."""
+        return {
+            "kind": self.kind.__name__,
+            "message": f"{self.where.phase} failed in {self.where}: {self.summary}",
+            "traceback": self.traceback,
+            "phase": self.where.phase,
+        }
+
     def to_error(self) -> FaultError:
         """The exception to raise in the caller's process."""
-        error = self.kind(f"{self.where.phase} failed in {self.where}: {self.summary}", self.where, self.traceback)
+        error = self.kind(self.as_dict()["message"], self.where, self.traceback)
         error.__cause__ = self.cause
         return error
 

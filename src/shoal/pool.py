@@ -18,9 +18,12 @@ from shoal.seeding import Seed, seeds_for
 from shoal.stats import PoolStats
 
 if TYPE_CHECKING:
+    import os
+    from pathlib import Path
     from types import TracebackType
 
     from shoal.batch import Batch
+    from shoal.black_box import FaultFiles
     from shoal.engines.base import Engine
     from shoal.recovery import Restart
     from shoal.slot import Autoreset
@@ -49,6 +52,7 @@ class Pool:
         implicit_reset: Whether the first step of an env that was never reset is its reset, and its action ignored.
         on_fault: What becomes of envs that fail; see ``shoal.recovery``.
         on_nan: What becomes of rows with NaN: ``"raise"``, ``"truncate"`` or ``"pass"``; None does not look.
+        fault_files: Where the last commands of each env are kept, and written to at a fault.
 
     Example:
         >>> import shoal
@@ -71,8 +75,10 @@ class Pool:
         implicit_reset: bool = False,
         on_fault: str | Restart = "raise",
         on_nan: str | None = None,
+        fault_files: FaultFiles | None = None,
     ) -> None:
         self.engine = engine
+        self._files = fault_files
         self.spec: EnvSpec = engine.spec
         self.autoreset = autoreset
         self.num_envs = engine.rows.layout.num_envs
@@ -89,6 +95,7 @@ class Pool:
             implicit_reset=implicit_reset,
             on_fault=on_fault,
             on_nan=on_nan,
+            fault_files=fault_files,
         )
         self._asking = Asking(self._dispatch)
         self._gate = Gate(f"the pool of {self.num_envs} {self.spec.id}")
@@ -233,6 +240,20 @@ class Pool:
             self._dispatch.settle()
             self._asking.restore(snapshot, env_id)
 
+    def save_black_box(self, folder: str | os.PathLike[str], env_id: int) -> Path:
+        """Write the last commands of an env to a folder that ``shoal replay`` takes; returns the folder.
+
+        Best called while the error is being handled: with the env's next seeded reset its story begins anew.
+
+        Raises:
+            StateError: If this pool keeps none, because its envs are compiled or its actions are no arrays.
+        """
+        if self._files is None:
+            raise StateError("this pool keeps no black box: its envs are compiled, or its actions are not arrays")
+        (checked,) = self._dispatch.check_ids([env_id])
+        fault = self._dispatch.ready.faulted.get(checked)
+        return self._files.recording(checked, None if fault is None else fault.as_dict()).save(folder)
+
     def stats(self) -> PoolStats:
         """What the pool has done so far."""
         dispatch, reader = self._dispatch, self._dispatch.reader
@@ -245,10 +266,10 @@ class Pool:
             resets=dispatch.resets,
             episodes=reader.episodes if self.engine.episodes is None else self.engine.episodes,
             batches=reader.batches,
-            faults=dispatch.faults,
+            faults=dispatch.desk.count,
             restarts=dispatch.recovery.restarts,
             dropped=len(dispatch.recovery.dropped),
-            nans=0 if dispatch.nan_watch is None else dispatch.nan_watch.found,
+            nans=0 if dispatch.desk.nan_watch is None else dispatch.desk.nan_watch.found,
             worker_rss_bytes=self.engine.worker_rss_bytes(),
             waiting_s=dispatch.waiting_s,
             handling_s=max(0.0, self._gate.inside_s - dispatch.waiting_s),
@@ -272,7 +293,8 @@ class Pool:
 
     def latest(self, env_id: Ids = None) -> Batch:
         """The last row of every env, or of those in ``env_id``, whether or not it has just answered."""
-        return self._dispatch.reader.latest(None if env_id is None else self._dispatch.check_ids(env_id))
+        with self._gate:
+            return self._dispatch.reader.latest(None if env_id is None else self._dispatch.check_ids(env_id))
 
     def __enter__(self) -> Pool:
         return self

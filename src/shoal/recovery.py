@@ -118,25 +118,24 @@ class FaultNote:
         incarnation: Which self of the env comes next.
         cuts: Whether an episode was cut short; a reset that was tried again has none to cut.
         attempts: How many faults there were until the row could be given.
+        folder: Where the fault was recorded, if it was.
     """
 
     fault: Fault
     incarnation: int
     cuts: bool
     attempts: int = 1
+    folder: str | None = None
 
     def info(self, env_id: int) -> dict[str, Any]:
         """The row's ``info["fault"]``."""
-        fault = self.fault
-        return {
-            "kind": fault.kind.__name__,
-            "message": f"{fault.where.phase} failed in {fault.where}: {fault.summary}",
-            "traceback": fault.traceback,
-            "phase": fault.where.phase,
+        told = {
+            **self.fault.as_dict(),
             "env_id": env_id,
             "incarnation": self.incarnation,
             "attempts": self.attempts,
         }
+        return told if self.folder is None else {**told, "folder": self.folder}
 
 
 class Recovery:
@@ -189,7 +188,7 @@ class Recovery:
             if seed is not None:
                 self._roots[i] = seed
 
-    def take(self, env_id: int, fault: Fault, *, cuts: bool) -> None:
+    def take(self, env_id: int, fault: Fault, *, cuts: bool, folder: str | None = None) -> None:
         """Decide what becomes of an env that failed.
 
         Raises:
@@ -208,6 +207,7 @@ class Recovery:
             self.incarnations[env_id],
             cuts=cuts or (told is not None and told.cuts),
             attempts=told.attempts + 1 if told else 1,
+            folder=told.folder if told else folder,
         )
 
     def renew(self, env_id: int, not_before: float = 0.0) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from shoal.black_box import BlackBox
     from shoal.reading import RowReader
     from shoal.recovery import Recovery
 
@@ -24,7 +25,10 @@ _LONG_S = 3600.0
 class Sender:
     """Writes actions to the engine's rows and submits commands, keeping the books of ``traffic``."""
 
-    def __init__(self, engine: Engine, traffic: Traffic, reader: RowReader, recovery: Recovery) -> None:
+    def __init__(
+        self, engine: Engine, traffic: Traffic, reader: RowReader, recovery: Recovery, box: BlackBox | None
+    ) -> None:
+        self._box = box
         self._engine = engine
         self._traffic = traffic
         self._reader = reader
@@ -42,6 +46,8 @@ class Sender:
         self._traffic.take_off(ids)
         try:
             self._engine.submit(ids, command, requests, self._reader.block)
+            if self._box is not None:
+                self._box.note(ids, command, requests)
         except ShoalError:
             self._traffic.cancel(ids)
             raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from trainer_processes import METHODS, assert_gone, lives, program
+from trainer_processes import METHODS_HERE, assert_gone, lives, program
 
 import shoal
 from shoal.testing import CountingEnv, no_leftovers
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning
 
 def test_two_pools_of_one_program_do_not_hold_each_other() -> None:
     with no_leftovers():
-        first = shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method="fork")
-        second = shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method="fork")
+        first = shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method="fork!")
+        second = shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method="fork!")
         first.reset(seed=0)
         first.close()
         assert len(second.reset(seed=0)) == 2
@@ -50,7 +50,7 @@ def in_child(work: Callable[[], Any]) -> int:
     return pid
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS_HERE)
 def test_a_forked_child_cannot_end_the_pool_of_its_parent(method: str, make_pool: Callable[..., shoal.Pool]) -> None:
     pool = make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method=method)
     pool.reset(seed=0)

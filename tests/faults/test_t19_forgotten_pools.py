@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from trainer_processes import GRACE_S, METHODS, assert_gone, program
+from trainer_processes import GRACE_S, METHODS_HERE, assert_gone, program
 
 import shoal
 from shoal.testing import CountingEnv, FaultEnv, no_leftovers, release_hangs
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 CLOSE_S = 0.3
-SOME_METHODS = [pytest.param(method, marks=pytest.mark.slow) if method == "spawn" else method for method in METHODS]
+SOME_METHODS = [
+    pytest.param(method, marks=pytest.mark.slow) if method == "spawn" else method for method in METHODS_HERE
+]
 
 # It waits for the test to have seen its workers before it ends.
 PROGRAM = dedent("""

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from gymnasium import spaces
-from trainer_processes import METHODS, assert_gone, lives, run_program
+from trainer_processes import METHODS_HERE, assert_gone, lives, run_program
 
 import shoal
 from shoal.testing import CountingEnv
@@ -60,14 +60,14 @@ def make_nested(make_pool: Callable[..., shoal.Pool], outer: str, **inner: Any) 
 INNER: dict[str, dict[str, Any]] = {
     "serial": {"engine": "serial"},
     "thread": {"engine": "thread", "num_workers": 2},
-    **{method: {"engine": "process", "num_workers": 2, "start_method": method} for method in METHODS},
+    **{method: {"engine": "process", "num_workers": 2, "start_method": method} for method in METHODS_HERE},
 }
 PAIRS = [
     ("forkserver", "thread"),
-    ("fork", "serial"),
-    pytest.param("fork", "fork", marks=pytest.mark.slow),
-    pytest.param("fork", "forkserver", marks=pytest.mark.slow),
-    pytest.param("forkserver", "fork", marks=pytest.mark.slow),
+    ("fork!", "serial"),
+    pytest.param("fork!", "fork!", marks=pytest.mark.slow),
+    pytest.param("fork!", "forkserver", marks=pytest.mark.slow),
+    pytest.param("forkserver", "fork!", marks=pytest.mark.slow),
     pytest.param("forkserver", "forkserver", marks=pytest.mark.slow),
     pytest.param("spawn", "spawn", marks=pytest.mark.slow),
 ]
@@ -82,7 +82,7 @@ def test_t28_a_pool_inside_an_env_of_a_pool_works_and_ends_with_it(
     assert pool.step([1, 2]).reward.tolist() == [2.0, 2.0]
     assert pool.step([1, 2]).reward.tolist() == [4.0, 4.0]
     pids = [pid for own in pool.call("inner_pids") for pid in own]
-    assert len(set(pids)) == (4 if inner in METHODS else 0)
+    assert len(set(pids)) == (4 if inner in METHODS_HERE else 0)
     workers = [psutil.Process(pid) for pid in pids]
     assert all(lives(worker) for worker in workers)
     pool.close()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 METHODS = ["fork", "forkserver", "spawn"]
+METHODS_HERE = ["fork!", "forkserver", "spawn"]
+"""Start methods for pools of the test's own process: pytest's watchdog is a thread, so a fork has to be forced."""
 GRACE_S = 2.0
 """How long a worker may outlive its trainer."""
 SOON_S = 10.0

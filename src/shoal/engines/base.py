@@ -147,6 +147,7 @@ class Engine(Protocol):
     """Runs commands for env ids and leaves the results in ``rows``."""
 
     name: str
+    config: EngineConfig
     spec: EnvSpec
     rows: Rows
     num_workers: int
