@@ -44,6 +44,10 @@ bench: $(BENCH_VENV)/.installed ## compare with peers, in a virtual environment 
 bench-compiled: $(BENCH_VENV)/.installed ## compare compiled envs with EnvPool and others
 	@$(BENCH_VENV)/bin/python benchmarks/compiled_envs.py $(BENCH_ARGS)
 
+.PHONY: soak
+soak: $(VENV)/.installed ## a million steps with a thousand faults; fails if a row is lost, torn or told twice (minutes)
+	@$(BIN)/python benchmarks/soak.py $(SOAK_ARGS)
+
 .PHONY: docs
 docs: $(VENV)/.installed ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site

@@ -155,11 +155,11 @@ def test_no_room_is_an_error_at_the_start(shared_fd: int, monkeypatch: pytest.Mo
 # ---------------------------------------------------------------------- writers
 
 
-def writer_for(space: spaces.Space[Any], rows: int = 2, checked: bool = True) -> tuple[Any, Any]:
+def writer_for(space: spaces.Space[Any], rows: int = 2, check: str = "always") -> tuple[Any, Any]:
     """A ``put`` for values of the space, and a function that shows the columns."""
     tree = SpaceTree(space, "observation")
     columns = [np.zeros((rows, *leaf.shape), leaf.dtype) if leaf.is_array else None for leaf in tree.leaves]
-    return tree_writer(tree, columns, checked), columns
+    return tree_writer(tree, columns, check), columns
 
 
 SCALAR_SPACES = [
@@ -235,7 +235,7 @@ def test_arrays_are_stored_by_value(value: Any) -> None:
 
 
 def test_unchecked_writers_leave_it_to_numpy() -> None:
-    put, (column,) = writer_for(spaces.Box(0, 9, (2,)), checked=False)
+    put, (column,) = writer_for(spaces.Box(0, 9, (2,)), check="off")
     put(0, 3)
     assert column.tolist() == [[3, 3], [0, 0]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from gymnasium import spaces
 import shoal
 from shoal import testing
 from shoal.build import make_pool
-from shoal.errors import ArgumentError, EnvConstructError
+from shoal.errors import ArgumentError, EnvConstructError, ShippingError
 from shoal.slot import Autoreset
 from shoal.testing import CountingEnv, FaultEnv, SampleEnv
 
@@ -59,6 +60,33 @@ def test_auto_tells_why_it_chose() -> None:
     with shoal.make_vec(CountingEnv, 1) as envs:
         assert envs.stats().engine == "serial"
         assert "one env" in envs.stats().engine_reason
+
+
+class Slow(CountingEnv):
+    """An env whose step is long, and all of it work."""
+
+    def step(self, action: Any) -> Any:
+        sum(range(100_000))
+        return super().step(action)
+
+
+def test_auto_runs_what_cannot_be_sent_to_a_worker_where_it_is() -> None:
+    lock = threading.Lock()
+
+    def locked() -> CountingEnv:
+        with lock:
+            return CountingEnv()
+
+    with shoal.make_pool(locked, 2) as pool:
+        stats = pool.stats()
+        assert stats.engine == "serial"
+        assert stats.engine_reason.startswith("it has to stay in this process: the env factory cannot be sent")
+        assert "lock" in stats.engine_reason
+    # Only the first is measured, and it is worth sharing.
+    with shoal.make_pool([Slow, locked]) as pool:
+        assert pool.stats().engine == "serial"
+    with pytest.raises(ShippingError):
+        shoal.make_pool(locked, 2, num_workers=2)
 
 
 def test_auto_takes_processes_when_workers_are_asked_for() -> None:

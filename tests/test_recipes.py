@@ -39,6 +39,13 @@ def test_a_spec_is_made_with_its_own_settings() -> None:
     assert env.spec.max_episode_steps == 7
 
 
+def test_a_registered_env_is_judged_by_its_slot_and_not_by_gymnasium() -> None:
+    (factory,) = recipe_for("CartPole-v1").factories
+    assert str(factory()) == "<TimeLimit<OrderEnforcing<CartPoleEnv<CartPole-v1>>>>"
+    (factory,) = recipe_for("CartPole-v1", env_kwargs={"disable_env_checker": False}).factories
+    assert "PassiveEnvChecker" in str(factory())
+
+
 def test_a_registration_travels_to_where_its_name_is_unknown() -> None:
     gym.register("OnlyHere-v0", CountingEnv, max_episode_steps=4, kwargs={"tag": 3})
     try:
@@ -85,6 +92,11 @@ def test_kwargs_are_for_every_env_or_one_by_one() -> None:
     assert [factory().tag for factory in recipe_for(CountingEnv, 2, {"tag": 8}).factories] == [8, 8]
     each = recipe_for(CountingEnv, 2, [{"tag": 1}, {"tag": 2}])
     assert [factory().tag for factory in each.factories] == [1, 2]
+
+
+def test_equal_kwargs_are_kept_once() -> None:
+    one, other = recipe_for([CountingEnv, CountingEnv], env_kwargs={"tag": 8}).factories
+    assert one.kwargs is other.kwargs
 
 
 def test_kwargs_are_those_at_the_time_of_the_call() -> None:

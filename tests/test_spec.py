@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import ActionError, SpecError
-from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener
+from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener, same_space
 from shoal.testing import InventorySpace
 
 
@@ -399,3 +399,54 @@ def test_equal_specs_do_not_differ() -> None:
 )
 def test_a_difference_is_told_from_the_others_side(other: EnvSpec, text: str) -> None:
     assert spec_of(spaces.Discrete(2)).difference(other) == text
+
+
+class Mine(spaces.Space[Any]):
+    """A space of a user's own, who has thought of everything but ``__eq__``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __repr__(self) -> str:
+        return "Mine()"
+
+
+def test_a_space_that_cannot_be_compared_is_named() -> None:
+    told = spec_of(Mine()).difference(spec_of(Mine()))
+    assert told is not None
+    assert "Mine has no __eq__" in told
+    one = Mine()
+    assert spec_of(one).difference(spec_of(one)) is None
+    assert "__eq__" not in str(spec_of(spaces.Discrete(2)).difference(spec_of(Mine())))
+
+
+BOX = spaces.Box(-1, 1, (2, 3), np.float32)
+SAME_SPACES = [
+    (BOX, spaces.Box(-1, 1, (2, 3), np.float32), True),
+    (BOX, spaces.Box(-1, 1 + 1e-7, (2, 3), np.float32), True),  # as near as makes no difference to Gymnasium
+    (BOX, spaces.Box(-1, 2, (2, 3), np.float32), False),
+    (BOX, spaces.Box(-1, 1, (2, 3), np.float64), False),
+    (BOX, spaces.Box(-1, 1, (3, 2), np.float32), False),
+    (spaces.Box(-np.inf, np.inf, (2,)), spaces.Box(-np.inf, np.inf, (2,)), True),
+    (spaces.Dict({"a": BOX}), spaces.Dict({"a": spaces.Box(-1, 1, (2, 3), np.float32)}), True),
+    (spaces.Dict({"a": BOX}), spaces.Dict({"b": BOX}), False),
+    (spaces.Dict(a=BOX, b=BOX), spaces.Dict(b=BOX, a=BOX), True),
+    (spaces.Tuple((BOX, BOX)), spaces.Tuple((BOX,)), False),
+    (spaces.Tuple((BOX,)), spaces.Dict({"a": BOX}), False),
+    (spaces.Discrete(2), spaces.Discrete(2), True),
+    (spaces.Discrete(2), spaces.Discrete(2, start=1), False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "same"), SAME_SPACES)
+def test_spaces_are_the_same_as_in_gymnasium(one: spaces.Space[Any], other: spaces.Space[Any], same: bool) -> None:
+    assert same_space(one, other) is same_space(other, one) is bool(one == other) is same
+
+
+@pytest.mark.parametrize(
+    ("space", "actions"),
+    [(spaces.Discrete(3), [0, 7]), (spaces.Box(-1, 1, ()), [0.0, np.nan]), (spaces.Text(3), ["a", 5])],
+)
+def test_an_error_names_the_env_that_the_row_is_for(space: spaces.Space[Any], actions: list[Any]) -> None:
+    with pytest.raises(ActionError, match=r"^action: row 1, env 40: "):
+        SpaceTree(space, "action").fit_batch(actions, 2, [30, 40])

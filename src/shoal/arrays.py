@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ import numpy as np
 from shoal.errors import ResourceError, SpecError
 from shoal.machine import available_memory_bytes
 from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener
+from shoal.streams import keep_streams_taken
 
 _ALIGNMENT = 64  # a cache line: two workers never write to the same one at column borders
 Columns = dict[str, np.ndarray[Any, Any]]
@@ -56,6 +58,7 @@ class Arena:
     def __init__(self, fd: int, size_bytes: int) -> None:
         self.fd = fd
         self.size_bytes = max(size_bytes, 1)
+        keep_streams_taken()  # the mapping holds the file under a number of its own
         self.buffer = mmap.mmap(fd, self.size_bytes)
 
     @classmethod
@@ -175,57 +178,51 @@ class RowWriter:
 
     __slots__ = ("elapsed", "first", "put_final", "put_obs", "reward", "terminated", "truncated")
 
-    def __init__(self, rows: Rows, block: int, *, checked: bool = True) -> None:
+    def __init__(self, rows: Rows, block: int, check: str = "always") -> None:
         self.reward = words(rows.reward[block])
         self.terminated = words(rows.terminated[block])
         self.truncated = words(rows.truncated[block])
         self.elapsed = words(rows.elapsed[block])
         self.first = words(rows.first[block])
         tree = rows.spec.observation
-        self.put_obs = tree_writer(tree, [column if column is None else column[block] for column in rows.obs], checked)
-        self.put_final = tree_writer(tree, rows.final, checked) if rows.final else None
+        self.put_obs = tree_writer(tree, [column if column is None else column[block] for column in rows.obs], check)
+        self.put_final = tree_writer(tree, rows.final, check) if rows.final else None
 
 
 Put = Callable[[int, Any], "list[Any] | None"]
 
 
-def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], checked: bool) -> Put:
+def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], check: str = "always") -> Put:
     """A function ``put(row, value)`` that stores a nested value and returns what no column can hold.
 
     It returns None, or the values of the object leaves in leaf order.
     """
-    writers = [_leaf_writer(leaf, column, checked) for leaf, column in zip(tree.leaves, columns, strict=True)]
+    writers = [_leaf_writer(leaf, column, check) for leaf, column in zip(tree.leaves, columns, strict=True)]
     if tree.is_single:
         write = writers[0]
-        if write is None:
-            return lambda row, value: [deepcopy(value)]
-        return write
+        return (lambda row, value: [write(row, value)]) if tree.has_objects else write
     flatten = flattener(tree)
     if not tree.has_objects:
 
         def put_arrays(row: int, value: Any) -> None:
             for write, item in zip(writers, flatten(value), strict=True):
-                write(row, item)  # type: ignore[misc]
+                write(row, item)
 
         return put_arrays
+    are_objects = [column is None for column in columns]
 
     def put_mixed(row: int, value: Any) -> list[Any]:
-        objects = []
-        for write, item in zip(writers, flatten(value), strict=True):
-            if write is None:
-                # A later step may change the object, and the row may be read after that.
-                objects.append(deepcopy(item))
-            else:
-                write(row, item)
-        return objects
+        written = [write(row, item) for write, item in zip(writers, flatten(value), strict=True)]
+        return list(compress(written, are_objects))
 
     return put_mixed
 
 
-def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, checked: bool) -> Callable[[int, Any], None] | None:
+def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, check: str) -> Callable[[int, Any], Any]:
+    """A function that puts a value into its row of a column; where there is none, it returns the value to carry."""
     if column is None:
-        return None
-    if not checked:
+        return _object_carrier(leaf, check)
+    if check == "off":
         return column.__setitem__
     shape, dtype, fit, ndarray = leaf.shape, leaf.dtype, leaf.fit, np.ndarray
     if not shape:
@@ -252,3 +249,18 @@ def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, checked: bool)
             column[row] = fit(value)
 
     return write_array
+
+
+def _object_carrier(leaf: Leaf, check: str) -> Callable[[int, Any], Any]:
+    """A function that returns the value to carry, checked; for ``"first"`` that is once per row."""
+    seen: set[int] = set()
+
+    def carry(row: int, value: Any) -> Any:
+        # Some spaces look at every letter of a text, so that unlike a look at an array this one has a price.
+        if check == "always" or (check == "first" and row not in seen):
+            leaf.fit(value)
+            seen.add(row)
+        # A later step may change the object, and the row may be read after that.
+        return deepcopy(value)
+
+    return carry

@@ -80,6 +80,8 @@ class Asking:
         engine.restore(ids, dispatch.reader.block, snapshot.arrays)
         dispatch.drop_faults(ids)
         dispatch.recovery.forgive(ids)
+        if dispatch.box is not None:
+            dispatch.box.note_restore(ids)
         dispatch.ready.note_reset(ids)
         if dispatch.autoreset is Autoreset.DISABLED:
             dispatch.ready.note_ends(ids, dispatch.reader.latest(ids))

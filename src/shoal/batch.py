@@ -12,7 +12,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -53,37 +52,71 @@ class Batch:
 def merge_infos(rows: int, infos: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
     """Infos of single rows as one dict of arrays, in Gymnasium's form: ``key`` and a mask ``_key`` of who has it.
 
+    As in Gymnasium, the first value of a key decides what its array is made of. Values that would not survive in it
+    get a wider one, or, where there is none, an array of objects that holds each as it is.
+
     Example:
         >>> merge_infos(2, [(1, {"x": 0.5})])
         {'x': array([0. , 0.5]), '_x': array([False,  True])}
+        >>> merge_infos(2, [(0, {"x": 1}), (1, {"x": "one"})])["x"]
+        array([1, 'one'], dtype=object)
     """
-    merged: dict[str, Any] = {}
+    told: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in infos:
-        _merge(merged, row, info, rows)
+        for key, value in info.items():
+            ids, values = told.setdefault(key, ([], []))
+            ids.append(row)
+            values.append(value)
+    merged: dict[str, Any] = {}
+    for key, (ids, values) in told.items():
+        if key != "final_obs" and all([isinstance(value, dict) for value in values]):
+            merged[key] = merge_infos(rows, list(zip(ids, values, strict=True)))
+        else:
+            merged[key] = _column(rows, ids, values, as_objects=key == "final_obs")
+        # An env that has a key of this name itself has more to say with it than a mask has.
+        if f"_{key}" not in told:
+            mask = np.zeros(rows, np.bool_)
+            for row in ids:
+                mask[row] = True
+            merged[f"_{key}"] = mask
     return merged
 
 
-def _merge(merged: dict[str, Any], row: int, info: dict[str, Any], rows: int) -> None:
-    for key, value in info.items():
-        if key == "final_obs":
-            column = merged.get(key)
-            column = np.full(rows, None, object) if column is None else column
-            column[row] = value
-        elif isinstance(value, dict):
-            column = merged.get(key, {})
-            _merge(column, row, value, rows)
-        else:
-            column = merged[key] if key in merged else _column_for(value, rows)
-            column[row] = value
-        mask = merged.get(f"_{key}")
-        mask = np.zeros(rows, np.bool_) if mask is None else mask
-        mask[row] = True
-        merged[key], merged[f"_{key}"] = column, mask
+def _column(rows: int, ids: list[int], values: list[Any], *, as_objects: bool) -> npt.NDArray[Any]:
+    dtype = None if as_objects else _common_dtype(values)
+    column = np.full(rows, None, object) if dtype is None else np.zeros((rows, *getattr(values[0], "shape", ())), dtype)
+    for row, value in zip(ids, values, strict=True):
+        column[row] = value
+    return column
 
 
-def _column_for(value: Any, rows: int) -> npt.NDArray[Any]:
-    if type(value) in (int, float, bool) or isinstance(value, np.number):
-        return np.zeros(rows, type(value))
-    if isinstance(value, np.ndarray):
-        return np.zeros((rows, *value.shape), value.dtype)
-    return np.full(rows, None, object)
+def _common_dtype(values: list[Any]) -> np.dtype[Any] | None:
+    """A dtype that keeps every value: that of the first if it can, else a wider one; None if only objects will do."""
+    first = values[0]
+    if type(first) not in (int, float, bool) and not isinstance(first, (np.number, np.ndarray)):
+        return None
+    kinds = set(map(type, values))
+    if len(kinds) == 1 and (type(first) in (float, bool) or isinstance(first, np.number)):
+        return np.dtype(type(first))
+    if kinds == {int} and (dtype := np.array(values).dtype).kind == "i":
+        return dtype
+    if not all(isinstance(value, (int, float, np.generic, np.ndarray)) for value in values):
+        return None
+    arrays = [np.asarray(value) for value in values]
+    if any(array.shape != arrays[0].shape for array in arrays):
+        return None
+    dtypes = {array.dtype for array in arrays}
+    if len(dtypes) == 1:
+        (dtype,) = dtypes
+        # Objects in an array are the env's own doing; a number that only objects can hold is none for an array.
+        return None if dtype.kind == "O" and kinds != {np.ndarray} else dtype
+    if any(dtype.kind not in "biuf" for dtype in dtypes):
+        return None
+    candidates = (arrays[0].dtype, np.result_type(*dtypes))
+    return next((dtype for dtype in candidates if all(_survives(array, dtype) for array in arrays)), None)
+
+
+def _survives(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    # There and back: numpy compares an int with a float as floats, and then a rounded one looks the same.
+    with np.errstate(all="ignore"):
+        return np.array_equal(array.astype(dtype).astype(array.dtype), array, equal_nan=array.dtype.kind == "f")

@@ -11,54 +11,64 @@ import os
 from collections import deque
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from shoal.engines.base import Command, EngineConfig, Request
+from shoal.recipes import MakeRegistered
 from shoal.recording import Origin, Recording, is_json
+from shoal.slot import copy_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.arrays import Rows
 
 _MOST_BYTES = 16 * 2**20
-_MOST_TICKS = 10_000
-_LEAST_TICKS = 16
+_MOST_STEPS = 10_000
+_LEAST_STEPS = 16
 _MOST_RESETS = 1_000
 _MOST_SAVED = 100  # an env that fails for ever must not fill the disk
+_PLAIN = Request()
 _log = logging.getLogger("shoal")
 
-_Reset = tuple[int, int | None, Any]  # at which tick, with which seed and options
+
+class _Reset(NamedTuple):
+    """A reset, and how many steps the env had been sent before."""
+
+    at: int
+    seed: int | None
+    options: dict[str, Any] | None
 
 
 class BlackBox:
-    """Remembers actions, seeds and resets.
-
-    A tick is one submission of steps, for all envs or some. ``None`` stands for all.
-    """
+    """Remembers actions, seeds and resets: for each env since its last seed, or as many steps as there is room for."""
 
     def __init__(self, rows: Rows, most_bytes: int = _MOST_BYTES) -> None:
         columns = [column for column in rows.action if column is not None]
-        tick_bytes = sum(column.nbytes for column in columns) or 1
-        self._ticks = max(_LEAST_TICKS, min(_MOST_TICKS, most_bytes // tick_bytes))
+        step_bytes = sum(column.nbytes for column in columns) or 1
+        self._kept = max(_LEAST_STEPS, min(_MOST_STEPS, most_bytes // step_bytes))
         self._num_envs = rows.layout.num_envs
-        self._columns = columns
-        self._ring = [np.empty((self._ticks, *column.shape), column.dtype) for column in columns]
-        self._movers: list[frozenset[int] | None] = [None] * self._ticks
-        self._now = 0
+        self._rings = [np.empty((self._kept, *column.shape), column.dtype) for column in columns]
+        self._pairs = list(zip(self._rings, columns, strict=True))
+        # Steps that each env has been sent: one number while it is the same for all.
+        self._together: int | None = 0
+        self._sent_N = np.zeros(self._num_envs, np.int64)
         # The last reset with a seed, from which everything can be done again, and those since.
         self._seeded: dict[int, _Reset] = {}
         self._later: dict[int, deque[_Reset]] = {}
+        self._meddled: dict[int, str] = {}
 
     def note_step_of_all(self) -> None:
         """Every env is sent the action that stands in its row."""
-        place = self._now % self._ticks
-        for ring, column in zip(self._ring, self._columns, strict=True):
+        if self._together is None:
+            self._note_steps(range(self._num_envs))
+            return
+        place = self._together % self._kept
+        for ring, column in self._pairs:
             ring[place] = column
-        self._movers[place] = None
-        self._now += 1
+        self._together += 1
 
     def note(self, ids: Sequence[int], command: Command, requests: Mapping[int, Request] | None) -> None:
         """These envs are sent a command."""
@@ -67,82 +77,98 @@ class BlackBox:
                 self.note_step_of_all()
             else:
                 self._note_steps(ids)
-        elif command is Command.RESET:
-            for i in ids:
-                self._note_reset(i, (requests or {}).get(i))
+            return
+        for i in ids:
+            request = requests.get(i, _PLAIN) if requests else _PLAIN
+            if request.incarnation is not None:
+                self._meddled.pop(i, None)
+            if command is Command.RESET:
+                self._note_reset(i, request)
+            elif request.call is not None:
+                self._note_call(i, request.call[0], request.call[1])
 
     def _note_steps(self, ids: Sequence[int]) -> None:
-        place = self._now % self._ticks
-        for ring, column in zip(self._ring, self._columns, strict=True):
-            ring[place, ids] = column[ids]
-        self._movers[place] = frozenset(ids)
-        self._now += 1
+        if self._together is not None:
+            self._sent_N[:] = self._together
+            self._together = None
+        index = np.array(ids, np.intp)
+        sent = self._sent_N[index]
+        places = sent % self._kept
+        for ring, column in self._pairs:
+            ring[places, index] = column[index]
+        self._sent_N[index] = sent + 1
 
-    def _note_reset(self, env_id: int, request: Request | None) -> None:
-        seed, options = (request.seed, request.options) if request else (None, None)
-        reset = (self._now, seed, options)
-        if seed is not None:
+    def _note_reset(self, env_id: int, request: Request) -> None:
+        # The caller may change the options later.
+        options = None if request.options is None else copy_leaves(request.options)
+        reset = _Reset(self._sent(env_id), request.seed, options)
+        if request.seed is not None:
             self._seeded[env_id] = reset
             self._later.pop(env_id, None)
+        elif env_id in self._later:
+            self._later[env_id].append(reset)
         else:
-            self._later.setdefault(env_id, deque(maxlen=_MOST_RESETS)).append(reset)
+            self._later[env_id] = deque([reset], maxlen=_MOST_RESETS + 1)
+
+    def _note_call(self, env_id: int, operation: str, name: str) -> None:
+        if operation == "set" or (operation == "call" and name != "render"):
+            self._meddled[env_id] = name
+
+    def note_restore(self, ids: Sequence[int]) -> None:
+        """These envs have become what others were."""
+        self._meddled.update(dict.fromkeys(ids, "restore"))
+
+    def _sent(self, env_id: int) -> int:
+        return int(self._sent_N[env_id]) if self._together is None else self._together
 
     def release(self) -> None:
         """Let go of the engine's memory; what was noted stays."""
-        self._columns = []
+        self._pairs = []
 
-    def recording(
-        self,
-        env_id: int,
-        factory: Callable[[], Any],
-        autoreset: str,
-        max_episode_steps: int | None,
-        fault: dict[str, Any] | None = None,
-    ) -> Recording:
-        """Everything that is known about one env."""
-        oldest = max(0, self._now - self._ticks)
-        later = self._later.get(env_id, ())
-        resets = [r for r in (self._seeded.get(env_id), *later) if r is not None]
-        begin = resets[0][0] if resets else 0
-        script, places = self._script(env_id, resets, max(begin, oldest))
-        return Recording(
-            env_id=env_id,
-            origin=Origin.of(factory),
-            autoreset=str(autoreset),
-            max_episode_steps=max_episode_steps,
-            script=script,
-            actions=[ring[places, env_id] for ring in self._ring],
-            gaps=self._gaps(env_id, begin < oldest, resets),
-            fault=fault,
-        )
-
-    def _script(self, env_id: int, resets: list[_Reset], begin: int) -> tuple[list[list[Any]], list[int]]:
-        """Resets and steps in order, and where the actions of the steps are."""
+    def script(self, env_id: int) -> tuple[list[list[Any]], list[np.ndarray[Any, Any]]]:
+        """Resets and steps of one env in order, and the actions of the steps, leaf by leaf."""
+        end = self._sent(env_id)
+        begin = self._begin(env_id)
         script: list[list[Any]] = []
-        places: list[int] = []
-        coming = deque(resets)
-        for tick in range(begin, self._now + 1):
-            while coming and coming[0][0] <= tick:
-                _, seed, options = coming.popleft()
-                script.append(["reset", seed, options if is_json(options) else None])
-            place = tick % self._ticks
-            movers = self._movers[place] if tick < self._now else frozenset()
-            if movers is None or env_id in movers:
-                places.append(place)
-                if script and script[-1][0] == "step":
-                    script[-1][1] += 1
-                else:
-                    script.append(["step", 1])
-        return script, places
+        at = begin
+        for reset in self._resets(env_id):
+            if reset.at > at:
+                script.append(["step", reset.at - at])
+                at = reset.at
+            script.append(["reset", reset.seed, reset.options if is_json(reset.options) else None])
+        if end > at:
+            script.append(["step", end - at])
+        places = np.arange(begin, end) % self._kept
+        return script, [ring[places, env_id] for ring in self._rings]
 
-    def _gaps(self, env_id: int, is_cut: bool, resets: list[_Reset]) -> tuple[str, ...]:
+    def _begin(self, env_id: int) -> int:
+        """The first step that is told: the one after the last seed, if it is still there."""
+        resets = self._resets(env_id)
+        return max(resets[0].at if resets else 0, self._oldest(env_id))
+
+    def _oldest(self, env_id: int) -> int:
+        return max(0, self._sent(env_id) - self._kept)
+
+    def _resets(self, env_id: int) -> list[_Reset]:
+        """The last one with a seed, and those since of which the steps are still there."""
+        seeded, oldest = self._seeded.get(env_id), self._oldest(env_id)
+        later = [reset for reset in self._later.get(env_id, ()) if reset.at >= oldest]
+        return later if seeded is None else [seeded, *later]
+
+    def gaps(self, env_id: int) -> tuple[str, ...]:
+        """What the script lacks."""
         gaps = []
-        if env_id not in self._seeded:
-            gaps.append("the env was never reset with a seed, so its generator had a state that nobody knows")
-        if is_cut or len(resets) > _MOST_RESETS:
-            gaps.append(f"the last seed is longer ago than the {self._ticks} steps that are kept")
-        if not all(is_json(options) for _, _, options in resets):
-            gaps.append("the options of a reset are more than JSON can hold")
+        seeded, later = self._seeded.get(env_id), self._later.get(env_id, ())
+        if seeded is None and later:
+            gaps.append("the env was never reset with a seed, so nobody knows the state of its generator")
+        if seeded is not None and seeded.at < self._oldest(env_id):
+            gaps.append(f"the last reset with a seed is longer ago than the {self._kept} steps that are kept")
+        if len(later) > _MOST_RESETS:
+            gaps.append(f"the last reset with a seed is longer ago than the {_MOST_RESETS} resets that are kept")
+        if not all(is_json(reset.options) for reset in self._resets(env_id)):
+            gaps.append("a reset had options that JSON cannot hold, and is repeated without them")
+        if env_id in self._meddled:
+            gaps.append(f"the env was changed by call or set_attr ({self._meddled[env_id]!r}), which is not recorded")
         return tuple(gaps)
 
 
@@ -158,20 +184,39 @@ class FaultFiles:
     def recording(self, env_id: int, fault: dict[str, Any] | None = None) -> Recording:
         """Everything that is known about one env."""
         config = self._config
-        return self.box.recording(env_id, config.factories[env_id], config.autoreset, config.max_episode_steps, fault)
+        factory = config.factories[env_id]
+        script, actions = self.box.script(env_id)
+        # A registered env keeps the pool's time limit by itself.
+        keeper = factory if isinstance(factory, MakeRegistered) else config
+        return Recording(
+            env_id=env_id,
+            origin=Origin.of(factory),
+            autoreset=str(config.autoreset),
+            max_episode_steps=keeper.max_episode_steps,
+            script=script,
+            actions=actions,
+            check=config.check,
+            bounded_actions=config.bounded_actions,
+            finite_rewards=config.finite_rewards,
+            gaps=self.box.gaps(env_id),
+            fault=fault,
+        )
 
     def save_fault(self, env_id: int, fault: dict[str, Any]) -> str | None:
         """Keep a fault for later; returns where, or None if it is not kept.
 
-        A disk that is full is no reason to fail for a pool that has just survived a fault, so it is only logged.
+        Whatever keeps it from being written, such as a disk that is full, is no reason to fail for a pool that has just
+        survived a fault, so it is only logged.
         """
         if self._folder is None or self._num_saved >= _MOST_SAVED:
             return None
         self._num_saved += 1
         stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
         name = f"{stamp}-pid{os.getpid()}-{self._num_saved:03d}-env{env_id}-{fault['kind']}"
+        if self._num_saved == _MOST_SAVED:
+            _log.warning("%d faults are recorded in %s; further ones of this pool are not", _MOST_SAVED, self._folder)
         try:
             return str(self.recording(env_id, fault).save(self._folder / name))
-        except OSError as error:
+        except Exception as error:
             _log.warning("the fault of env %d could not be written to %s: %s", env_id, self._folder, error)
             return None

@@ -57,6 +57,7 @@ def make_pool(
     on_fault: str | Restart = "raise",
     on_nan: str = "raise",
     fault_dir: str | os.PathLike[str] | None = None,
+    recycle_above: int | None = None,
     allow_pickle: bool = False,
     construct_timeout: float | None = 60.0,
     reset_timeout: float | None = 60.0,
@@ -81,6 +82,7 @@ def make_pool(
     _check_count("batch_size", batch_size, count)
     _check_count("num_workers", num_workers)
     _check_count("threads_per_worker", threads_per_worker)
+    _check_count("recycle_above", recycle_above)
     is_async = batch_size is not None and batch_size < count
     config = EngineConfig(
         factories=recipe.factories,
@@ -102,6 +104,7 @@ def make_pool(
         finite_rewards=on_nan == "raise",
         spares_failed_builds=on_fault != "raise",
         seed=seed if isinstance(seed, int) else None,
+        recycle_above=recycle_above,
     )
     seeds_for(seed, count)  # a seed that makes no sense is refused before anything starts
     running, reason = build_engine(engine, config)

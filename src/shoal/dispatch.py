@@ -50,6 +50,7 @@ class Dispatch:
         ready: Which envs may be stepped.
         recovery: What becomes of envs that failed.
         desk: Deals with faults.
+        box: Keeps the last commands of every env, if it can.
         resetting: Envs that the caller is resetting, and how.
         moves_as_one: Whether all actions are arrays, so that the whole pool can step without per-env bookkeeping.
         resets: Rows handed out that answered an explicit reset.
@@ -71,7 +72,7 @@ class Dispatch:
         fault_files: FaultFiles | None = None,
     ) -> None:
         self.engine = engine
-        self._box = None if fault_files is None else fault_files.box
+        self.box = None if fault_files is None else fault_files.box
         self._action = engine.spec.action if bounded_actions else engine.spec.action.without_bounds()
         self._implicit_reset = implicit_reset
         self._step_now = engine.step_now
@@ -85,20 +86,21 @@ class Dispatch:
         self.recovery = Recovery(on_fault, seeds, spares=on_nan == "truncate")
         fault_rows = FaultRows(engine.rows.layout, self.recovery) if self.recovery.is_on else None
         self.reader = RowReader(engine, copy=copy, fault_rows=fault_rows)
-        self.sender = Sender(engine, self.traffic, self.reader, self.recovery, self._box)
+        self.sender = Sender(engine, self.traffic, self.reader, self.recovery, self.box)
         self.moves_as_one = not self._action.has_objects
         self.ready = Readiness(self.num_envs)
         self.resetting: dict[int, Request | None] = {}
         self.resets = 0
         self.waiting_s = 0.0
-        nan_watch = None if on_nan is None else NanWatch(engine.rows, on_nan)
+        nan_watch = None if on_nan is None else NanWatch(engine, on_nan)
+        self._is_suspect = None if nan_watch is None else engine.has_odd_rows or nan_watch.is_suspect
         self.desk = FaultDesk(self, nan_watch, fault_files)
         self.desk.take_unbuilt()
 
     def release(self) -> None:
         """Let go of the engine's memory. The counters stay."""
         self.reader.release()
-        for user in (self.desk.nan_watch, self._box):
+        for user in (self.desk.nan_watch, self.box):
             if user is not None:
                 user.release()
 
@@ -131,8 +133,8 @@ class Dispatch:
             self.ready.refuse_unready(self._all_ids)
         if not (self._take is not None and self._take(action)):
             self.sender.write_actions(slice(None), self._action.fit_batch(action, self.num_envs))
-        if self._box is not None:
-            self._box.note_step_of_all()
+        if self.box is not None:
+            self.box.note_step_of_all()
         reader = self.reader
         reader.next_block()
         start = perf_counter()
@@ -143,7 +145,8 @@ class Dispatch:
             self._keep(self._all_ids, ())
             raise
         self.waiting_s += perf_counter() - start
-        self.desk.inspect_all(reader.block)
+        if self._is_suspect is not None and self._is_suspect(reader.block):
+            self.desk.inspect_all(reader.block)
         if self.engine.faults:
             self._note_flight()
             return self.receive(self._all_ids, self.num_envs)
@@ -172,7 +175,7 @@ class Dispatch:
     def begin_step(self, action: Any, env_id: Ids) -> list[int]:
         """Check actions and start one step per env; returns the ids."""
         ids = self.check_ids(env_id)
-        leaves = self._action.fit_batch(action, len(ids))
+        leaves = self._action.fit_batch(action, len(ids), None if env_id is None else ids)
         if self._implicit_reset and not self.ready.all_ready and self.ready.fresh_N[ids].any():
             self._begin_fresh(ids, leaves)
             return ids

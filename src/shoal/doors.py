@@ -35,6 +35,7 @@ def make_vec(
     on_fault: str | Restart = "raise",
     on_nan: str = "raise",
     fault_dir: str | os.PathLike[str] | None = None,
+    recycle_above: int | None = None,
     construct_timeout: float | None = 60.0,
     reset_timeout: float | None = 60.0,
     step_timeout: float | None = 60.0,
@@ -65,6 +66,8 @@ def make_vec(
             or a ``shoal.Restart`` with a budget of its own), or is out for good (``"drop"``); the row tells of it.
         on_nan: Rows with NaN in them are such faults too (``"raise"``), end their episode (``"truncate"``), or are
             only counted (``"pass"``).
+        recycle_above: Bytes of memory above which a worker process is replaced by a new one, env by env, each where an
+            episode of it ends; the rows stay the same. For envs that leak.
         fault_dir: A folder to record faults in: what each env was told since its last seed, for ``shoal replay``.
         construct_timeout: Seconds an env may take to be built; None waits for ever.
         reset_timeout: Seconds an env may take to reset.

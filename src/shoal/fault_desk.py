@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from shoal.engines.base import Command
@@ -29,7 +30,8 @@ class FaultDesk:
     def __init__(self, dispatch: Dispatch, nan_watch: NanWatch | None, files: FaultFiles | None) -> None:
         self.count = 0
         self.nan_watch = nan_watch
-        self._dispatch = dispatch
+        # Without a cycle, a pool that is dropped goes at once, and its workers with it.
+        self._dispatch: Dispatch = weakref.proxy(dispatch)
         self._engine = dispatch.engine
         self._recovery = dispatch.recovery
         self._files = files
@@ -38,8 +40,9 @@ class FaultDesk:
     def take_unbuilt(self) -> None:
         """The pool has started without some of its envs: they are to be built with their first reset."""
         for i in list(self._engine.faults):
+            fault = self._engine.faults.pop(i)
             self.count += 1
-            self._recovery.take(i, self._engine.faults.pop(i), cuts=False)
+            self._recovery.take(i, fault, cuts=False, folder=self._record(i, fault))
 
     def note_rows(self, ids: Sequence[int]) -> None:
         """These rows have come."""
@@ -52,15 +55,16 @@ class FaultDesk:
             return
         ids, self._unseen = self._unseen, []
         dispatch, block = self._dispatch, self._dispatch.reader.block
-        if len(ids) == dispatch.num_envs and not self.nan_watch.is_suspect(block):
+        is_cheap = self.nan_watch.engine_tells or len(ids) == dispatch.num_envs
+        if is_cheap and not self.nan_watch.is_suspect(block):
             return
         # An env that failed has no row, and one that was called has none that is new.
         rows = [i for i in ids if dispatch.traffic.has_landed(i) and i not in self._engine.faults]
         self._engine.faults.update(self.nan_watch.faults(block, rows, dispatch.resetting))
 
     def inspect_all(self, block: int) -> None:
-        """Look for NaN in the rows of the whole pool."""
-        if self.nan_watch is not None and self.nan_watch.is_suspect(block):
+        """Look for NaN in the rows of the whole pool, some of which are suspect."""
+        if self.nan_watch is not None:
             rows = [i for i in range(self._dispatch.num_envs) if i not in self._engine.faults]
             self._engine.faults.update(self.nan_watch.faults(block, rows))
 

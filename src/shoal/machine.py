@@ -7,26 +7,20 @@ import os
 import sys
 from pathlib import Path
 
+from shoal import cgroups
+
 
 def usable_cores() -> int:
-    """Cores this process may use: its CPU affinity, cut down to the CPU quota of its cgroup."""
+    """Cores this process may use: its CPU affinity, cut down to the CPU quota of its control groups."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _cgroup_quota()
+    quota = cgroups.cpu_quota()
     return max(1, min(cores, math.ceil(quota)) if quota else cores)
 
 
-def _cgroup_quota() -> float | None:
-    try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError):
-        return None
-
-
 def available_memory_bytes() -> int:
-    """Memory this process may still take: what the system has left, cut down to the limit of its cgroup."""
-    left = [value for value in (_meminfo_available(), _cgroup_memory_left()) if value is not None]
-    return min(left, default=sys.maxsize)
+    """Memory this process may still take: what the system has left, cut down to the limits of its control groups."""
+    left = [value for value in (_meminfo_available(), cgroups.memory_left_bytes()) if value is not None]
+    return max(0, min(left, default=sys.maxsize))
 
 
 def _meminfo_available() -> int | None:
@@ -37,15 +31,6 @@ def _meminfo_available() -> int | None:
     except (OSError, ValueError):
         return None
     return None
-
-
-def _cgroup_memory_left() -> int | None:
-    root = Path("/sys/fs/cgroup")
-    try:
-        limit = (root / "memory.max").read_text().strip()
-        return None if limit == "max" else int(limit) - int((root / "memory.current").read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -63,17 +48,6 @@ def _status_bytes(pid: int, name: str) -> int | None:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(name):
                 return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        return None
-    return None
-
-
-def oom_kills() -> int | None:
-    """How many processes of our cgroup have been killed for want of memory; None if the system does not say."""
-    try:
-        for line in Path("/sys/fs/cgroup/memory.events").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
     except (OSError, ValueError):
         return None
     return None

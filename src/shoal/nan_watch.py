@@ -2,15 +2,16 @@
 
 A whole batch is judged by the dot product of a column with itself, which is NaN if and only if one of its numbers
 is: a fraction of a microsecond for a small pool, and the speed of memory for a large one. Only a batch that fails is
-looked at row by row.
+looked at row by row. The kernel engine finds them while it steps.
 """
 
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shoal.errors import SpecError, Where
 from shoal.faults import Fault
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from shoal.arrays import Rows
+    from shoal.engines.base import Engine
+
+    _Column = np.ndarray[Any, Any]
 
 POLICIES = ("raise", "truncate", "pass")
 
@@ -28,25 +32,32 @@ class NanWatch:
 
     Attributes:
         policy: What is to become of them.
+        engine_tells: Whether the engine has looked already.
         found: How many rows there have been.
     """
 
-    def __init__(self, rows: Rows, policy: str) -> None:
+    def __init__(self, engine: Engine, policy: str) -> None:
+        rows = engine.rows
         self.policy = policy
         self.found = 0
+        self.engine_tells = engine.has_odd_rows is not None
+        self._has_odd_rows = engine.has_odd_rows
         blocks = range(rows.layout.blocks)
-        leaves = [
-            (leaf.path, column)
-            for leaf, column in zip(rows.spec.observation.leaves, rows.obs, strict=True)
-            if column is not None and leaf.dtype.kind in "fc"
-        ]
+        leaves = _float_columns(rows, rows.obs)
+        # Under ``same_step``, the last observation of an episode has no block: there is one per env.
+        self._final = [(f"final {path}", column) for path, column in _float_columns(rows, rows.final)]
         self._obs = [[(path, column[block]) for path, column in leaves] for block in blocks]
         self._reward = [rows.reward[block] for block in blocks]
+        self._ends = [(rows.terminated[block], rows.truncated[block]) for block in blocks]
         self._elapsed = [rows.elapsed[block] for block in blocks]
-        self._flat_obs = [[column[block].reshape(-1) for _, column in leaves] for block in blocks]
+        self._flat_obs = [[column.reshape(-1) for _, column in self._obs[block] + self._final] for block in blocks]
 
+    # Squares of large numbers are infinite, which is no reason to doubt the numbers, nor to warn the user of them.
+    @np.errstate(all="ignore")
     def is_suspect(self, block: int) -> bool:
         """Whether some row of the pool may have such a number."""
+        if self._has_odd_rows is not None:
+            return self._has_odd_rows(block)
         reward = self._reward[block]
         if not isfinite(reward.dot(reward)):
             return True
@@ -80,12 +91,31 @@ class NanWatch:
             for i in ids[~np.isfinite(reward)].tolist():
                 places[i] = f"reward: expected a finite number, got {self._reward[block][i]}"
         for path, column in self._obs[block]:
-            bad = np.isnan(column[ids])
-            if bad.any():
-                for i in ids[bad.reshape(len(ids), -1).any(axis=1)].tolist():
-                    places.setdefault(i, f"{path}: NaN in {np.array2string(column[i], threshold=8)}")
+            _note_nans(places, path, column, ids)
+        if self._final:
+            terminated, truncated = self._ends[block]
+            ended = ids[terminated[ids] | truncated[ids]]
+            for path, column in self._final:
+                _note_nans(places, path, column, ended)
         return places
 
     def release(self) -> None:
         """Let go of the memory."""
-        self._obs, self._reward, self._elapsed, self._flat_obs = [], [], [], []
+        self._obs, self._final, self._reward, self._ends, self._elapsed, self._flat_obs = [], [], [], [], [], []
+
+
+def _float_columns(rows: Rows, columns: Sequence[_Column | None]) -> list[tuple[str, _Column]]:
+    """The columns that can hold NaN, with the paths of their leaves."""
+    return [
+        (leaf.path, column)
+        for leaf, column in zip(rows.spec.observation.leaves, columns, strict=bool(columns))
+        if column is not None and leaf.dtype.kind in "fc"
+    ]
+
+
+def _note_nans(places: dict[int, str], path: str, column: _Column, ids: npt.NDArray[np.intp]) -> None:
+    """Add the envs among ``ids`` that have NaN in this column, and are not there yet."""
+    bad = np.isnan(column[ids])
+    if bad.any():
+        for i in ids[bad.reshape(len(ids), -1).any(axis=1)].tolist():
+            places.setdefault(i, f"{path}: NaN in {np.array2string(column[i], threshold=8)}")

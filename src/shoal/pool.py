@@ -270,6 +270,7 @@ class Pool:
             restarts=dispatch.recovery.restarts,
             dropped=len(dispatch.recovery.dropped),
             nans=0 if dispatch.desk.nan_watch is None else dispatch.desk.nan_watch.found,
+            recycled=self.engine.recycled,
             worker_rss_bytes=self.engine.worker_rss_bytes(),
             waiting_s=dispatch.waiting_s,
             handling_s=max(0.0, self._gate.inside_s - dispatch.waiting_s),

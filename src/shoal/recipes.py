@@ -1,9 +1,15 @@
-"""From what a user calls an env to factories, one per env, that build it wherever it will run."""
+"""From what a user calls an env to factories, one per env, that build it wherever it will run.
+
+That may be a worker process, which has not run the user's program. So a factory brings along what the program has
+registered with Gymnasium, for envs that are made by their ids.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,28 +17,84 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, ShippingError
 from shoal.kernel import is_kind
 
 Wrapper = Callable[[Any], Any]
 EnvKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
+class Registrations:
+    """What the program has registered with Gymnasium, in whichever process this object arrives.
+
+    It is packed when it is first sent somewhere. What cannot be sent, or not be unpacked, is left out: few pools make
+    all the envs that their program knows.
+    """
+
+    def __init__(self, packed: tuple[Sequence[bytes], Mapping[str, bytes]] | None = None) -> None:
+        self._packed = packed
+        self._is_installed = packed is None
+
+    def __reduce__(self) -> Any:
+        if self._packed is None:
+            self._packed = _packed_registry()
+        return Registrations, (self._packed,)
+
+    def install(self) -> None:
+        """Register it all here, if this is not where it comes from."""
+        if self._packed is None or self._is_installed:
+            return
+        from shoal.engines.process.shipping import unpickle_value
+
+        self._is_installed = True
+        specs, parts = self._packed
+        for data in specs:
+            with suppress(Exception):
+                gym.registry.update((spec.id, spec) for spec in unpickle_value(data))
+        for name, data in parts.items():
+            with suppress(Exception):
+                setattr(sys.modules["__main__"], name, unpickle_value(data))
+
+
+def _packed_registry() -> tuple[list[bytes], dict[str, bytes]]:
+    """All registrations, and the parts of the user's script that they name.
+
+    A worker does not run the script, so it would look in vain for what ``"__main__:MyEnv"`` names.
+    """
+    from shoal.engines.process.shipping import pickle_value
+
+    def pack(values: Iterable[Any]) -> Iterable[bytes]:
+        for value in values:
+            with suppress(ShippingError):
+                yield pickle_value(value, "registration")
+
+    specs = list(gym.registry.values())
+    # Those that are mere text are many, and almost always go together.
+    texts = [spec for spec in specs if isinstance(spec.entry_point, str)]
+    packed = list(pack([texts])) or list(pack([spec] for spec in texts))
+    packed += pack([spec] for spec in specs if not isinstance(spec.entry_point, str))
+    homes = [home for spec in specs for home in (spec.entry_point, *(w.entry_point for w in spec.additional_wrappers))]
+    names = {home.partition(":")[2] for home in homes if isinstance(home, str) and home.startswith("__main__:")}
+    found = {name: getattr(sys.modules["__main__"], name, None) for name in sorted(names)}
+    return packed, {name: data for name, value in found.items() if value is not None for data in pack([value])}
+
+
 @dataclass(frozen=True)
 class MakeRegistered:
-    """Builds an env from its registration.
-
-    The registration itself travels, not its name: a worker process need not know what the caller has registered.
-    """
+    """Builds an env from its registration, which need not be the one that its id has by now."""
 
     spec: RegisteredSpec
     kwargs: dict[str, Any]
     wrappers: tuple[Wrapper, ...]
     max_episode_steps: int | None
+    registrations: Registrations = field(default_factory=Registrations, repr=False, compare=False)
 
     def __call__(self) -> Any:
         """Build it."""
-        return _wrap(gym.make(self.spec, max_episode_steps=self.max_episode_steps, **self.kwargs), self.wrappers)
+        self.registrations.install()
+        # Gymnasium would check the first results itself, and raise errors of its own before a slot has seen them.
+        kwargs = {"disable_env_checker": True, **self.kwargs}
+        return _wrap(gym.make(self.spec, max_episode_steps=self.max_episode_steps, **kwargs), self.wrappers)
 
 
 @dataclass(frozen=True)
@@ -42,9 +104,16 @@ class MakeCallable:
     function: Callable[..., Any]
     kwargs: dict[str, Any]
     wrappers: tuple[Wrapper, ...]
+    registrations: Registrations = field(default_factory=Registrations, repr=False, compare=False)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """What the user gave; who searches it for what cannot be pickled names it as the user would."""
+        return self.function
 
     def __call__(self) -> Any:
         """Build it."""
+        self.registrations.install()
         return _wrap(self.function(**self.kwargs), self.wrappers)
 
 
@@ -88,11 +157,12 @@ def recipe_for(
     sources = _sources(env, num_envs)
     kwargs = _kwargs_per_env(env_kwargs, len(sources))
     wrap = tuple(wrappers or ())
+    registrations = Registrations()
 
     def factory(source: Any, own: dict[str, Any]) -> Callable[[], Any]:
         if isinstance(source, RegisteredSpec):
-            return MakeRegistered(source, own, wrap, max_episode_steps)
-        return MakeCallable(source, own, wrap)
+            return MakeRegistered(source, own, wrap, max_episode_steps, registrations)
+        return MakeCallable(source, own, wrap, registrations)
 
     if isinstance(env, (list, tuple)) or not (env_kwargs is None or isinstance(env_kwargs, Mapping)):
         factories = [factory(source, own) for source, own in zip(sources, kwargs, strict=True)]
@@ -144,7 +214,7 @@ def _source(env: Any) -> Any:
 
 def _kwargs_per_env(env_kwargs: EnvKwargs, num_envs: int) -> list[dict[str, Any]]:
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
-        return [dict(env_kwargs or {}) for _ in range(num_envs)]
+        return [dict(env_kwargs or {})] * num_envs
     if len(env_kwargs) != num_envs:
         raise ArgumentError(f"env_kwargs: expected {num_envs} mappings, one per env, got {len(env_kwargs)}")
     return [dict(own) for own in env_kwargs]

@@ -3,11 +3,13 @@
     fault.json      the env, the rules it ran under, what failed, and the script: resets with their seeds, steps
     actions.npz     the actions of those steps, one array per leaf of the action space
 
-Both are plain data. Loading them imports nothing, unpickles nothing, and refuses a folder that was changed.
+Both are plain data. Loading them imports nothing and unpickles nothing, and a folder that is damaged, or not what it
+says it is, is refused.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -15,17 +17,21 @@ import os
 import zipfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
 from shoal.errors import ArgumentError
+from shoal.recipes import MakeCallable, MakeRegistered
+from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
 _FORMAT = 1
 _STORY, _ACTIONS = "fault.json", "actions.npz"
+_MOST_BYTES = 256 * 2**20  # many times what a black box keeps: a larger file is none of ours
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Origin:
         kind: Whether ``name`` is a registered id, or the place of a callable as ``module:name``.
         name: What to call.
         kwargs: What to call it with; only what JSON can hold.
-        lost: Arguments that JSON cannot hold.
+        lost: What it was called with besides.
         wrappers: Places of the wrappers around it, innermost first.
     """
 
@@ -47,29 +53,65 @@ class Origin:
     wrappers: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, factory: Callable[[], Any]) -> Origin:
-        """What can be told of one of a pool's factories."""
-        given = dict(getattr(factory, "kwargs", {}))
-        kwargs = {name: value for name, value in given.items() if is_json(value)}
-        lost = tuple(name for name in given if name not in kwargs)
-        wrappers = tuple(_place(wrapper) for wrapper in getattr(factory, "wrappers", ()))
-        registered = getattr(factory, "spec", None)
-        if registered is not None:
-            return cls("id", registered.id, kwargs, lost, wrappers)
-        return cls("callable", _place(getattr(factory, "function", factory)), kwargs, lost, wrappers)
+    def of(cls, factory: Callable[..., Any]) -> Origin:
+        """What can be told of one of a pool's factories, or of a callable that makes an env."""
+        if isinstance(factory, MakeRegistered):
+            lost = [] if gym.registry.get(factory.spec.id) == factory.spec else ["an EnvSpec that is not registered"]
+            return cls("id", factory.spec.id, *_split(factory.kwargs, lost), _places(factory.wrappers))
+        if isinstance(factory, MakeCallable):
+            return cls(
+                "callable",
+                _place(factory.function),
+                *_arguments(factory.function, factory.kwargs),
+                _places(factory.wrappers),
+            )
+        return cls("callable", _place(factory), *_arguments(factory, {}))
+
+    def __str__(self) -> str:
+        """``my_envs:Maze(size=5)``, or the id alone if there are no arguments."""
+        return self.name + (f"({', '.join(f'{k}={v!r}' for k, v in self.kwargs.items())})" if self.kwargs else "")
 
 
 def _place(thing: Any) -> str:
+    while isinstance(thing, functools.partial):
+        thing = thing.func
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}:{named.__qualname__}"
+
+
+def _places(things: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(_place(thing) for thing in things)
+
+
+def _arguments(function: Any, given: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What a function is called with, in parts or at once: what JSON can hold, and what it cannot."""
+    lost: list[str] = []
+    while isinstance(function, functools.partial):
+        lost += [f"a positional {type(value).__name__}" for value in function.args]
+        function, given = function.func, {**function.keywords, **given}
+    return _split(given, lost)
+
+
+def _split(given: dict[str, Any], lost: list[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    kwargs = {name: value for name, value in given.items() if is_json(value)}
+    return kwargs, (*lost, *(name for name in given if name not in kwargs))
 
 
 def is_json(value: Any) -> bool:
     """Whether JSON holds a value, and gives it back as it was."""
     try:
         return bool(json.loads(json.dumps(value)) == value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return False
+
+
+class Told(NamedTuple):
+    """One command: a reset with ``seed`` and ``options``, or a step with the ``action``, a row of every leaf."""
+
+    is_reset: bool
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    action: tuple[np.ndarray[Any, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,9 +122,12 @@ class Recording:
         env_id: Which env of its pool it was.
         origin: How it was made.
         autoreset: The boundary rule it ran under.
-        max_episode_steps: The pool's own time limit.
+        max_episode_steps: The time limit that its pool was given.
         script: ``["reset", seed, options]`` and ``["step", how many]``, in order.
         actions: The actions of all steps, one array per leaf.
+        check: How often its results were checked.
+        bounded_actions: Whether continuous actions outside their space were refused.
+        finite_rewards: Whether NaN was a fault, or passed.
         gaps: Why doing it again may not lead to the same fault; empty if it should.
         fault: ``info["fault"]``, if there was one.
     """
@@ -93,6 +138,9 @@ class Recording:
     max_episode_steps: int | None
     script: list[list[Any]]
     actions: list[np.ndarray[Any, Any]]
+    check: str = "always"
+    bounded_actions: bool = True
+    finite_rewards: bool = True
     gaps: tuple[str, ...] = ()
     fault: dict[str, Any] | None = None
 
@@ -101,8 +149,38 @@ class Recording:
         """How many steps the script has."""
         return sum(entry[1] for entry in self.script if entry[0] == "step")
 
+    @property
+    def num_resets(self) -> int:
+        """How many resets the script has; those that autoreset did are steps."""
+        return sum(entry[0] == "reset" for entry in self.script)
+
+    @property
+    def num_commands(self) -> int:
+        """How many resets and steps there are."""
+        return self.num_resets + self.num_steps
+
+    def steps_among(self, num_commands: int) -> int:
+        """How many of the first commands are steps."""
+        steps = 0
+        for entry in self.script:
+            count = 1 if entry[0] == "reset" else entry[1]
+            steps += min(count, num_commands) if entry[0] == "step" else 0
+            num_commands = max(0, num_commands - count)
+        return steps
+
+    def commands(self) -> Iterator[Told]:
+        """The script, one command at a time."""
+        at = 0
+        for entry in self.script:
+            if entry[0] == "reset":
+                yield Told(True, entry[1], entry[2])
+                continue
+            for step in range(at, at + entry[1]):
+                yield Told(False, action=tuple(leaf[step : step + 1] for leaf in self.actions))
+            at += entry[1]
+
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the folder, readable for its owner alone: observations and actions may be nobody else's business."""
+        """Write the folder, readable for its owner alone: what an env was told may be nobody else's business."""
         path = Path(folder)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         packed = io.BytesIO()
@@ -127,27 +205,91 @@ class Recording:
         """
         path = Path(folder)
         try:
-            story = json.loads((path / _STORY).read_bytes())
-            data = (path / _ACTIONS).read_bytes()
-            if story.pop("format") != _FORMAT:
-                raise ArgumentError(f"{path}: a recording of another version of shoal")
-            if story.pop("actions_sha256") != hashlib.sha256(data).hexdigest():
-                raise ArgumentError(f"{path}: {_ACTIONS} is not the file that was recorded")
-            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-                story["actions"] = [arrays[f"leaf{j}"] for j in range(len(arrays.files))]
-            origin = story.pop("origin")
-            origin = Origin(**{**origin, "lost": tuple(origin["lost"]), "wrappers": tuple(origin["wrappers"])})
-            return cls(origin=origin, gaps=tuple(story.pop("gaps")), **story)
-        except ArgumentError:
-            raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-            raise ArgumentError(f"{path}: not a recording of a fault ({error})") from error
+            recording = cls._read(path)
+            _refuse_nonsense(recording)
+            return recording
+        # Whatever is wrong with it, from a missing file to a nesting that no parser survives.
+        except Exception as error:
+            raise ArgumentError(
+                f"{path}: not a recording that can be read ({error or type(error).__name__})"
+            ) from error
+
+    @classmethod
+    def _read(cls, path: Path) -> Recording:
+        story = json.loads(_content(path / _STORY))
+        data = _content(path / _ACTIONS)
+        if story.pop("format") != _FORMAT:
+            raise ValueError("it was made by another version of shoal")
+        if story.pop("actions_sha256") != hashlib.sha256(data).hexdigest():
+            raise ValueError(f"{_ACTIONS} is not the file that was recorded")
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
+            if sum(entry.file_size for entry in packed.infolist()) > _MOST_BYTES:
+                raise ValueError(f"{_ACTIONS} is too large to be one")
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            actions = [arrays[f"leaf{j}"] for j in range(len(arrays.files))]
+        origin = story.pop("origin")
+        lost, wrappers = tuple(origin.pop("lost")), tuple(origin.pop("wrappers"))
+        gaps = tuple(story.pop("gaps"))
+        return cls(origin=Origin(**origin, lost=lost, wrappers=wrappers), actions=actions, gaps=gaps, **story)
+
+
+def is_recording(folder: Path) -> bool:
+    """Whether a folder looks like a recording."""
+    return (folder / _STORY).is_file()
+
+
+def _content(path: Path) -> bytes:
+    if not path.is_file():  # a pipe in its place would keep its reader waiting
+        raise ValueError(f"there is no file {path.name}")
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path.name} is too large to be one")
+    return path.read_bytes()
+
+
+def _refuse_nonsense(recording: Recording) -> None:
+    """Raise if some part is not of the kind that its reader relies on."""
+    origin, fault = recording.origin, recording.fault
+    _want(type(recording.env_id) is int, "env_id")
+    _want(origin.kind in ("id", "callable") and isinstance(origin.name, str), "origin")
+    _want(isinstance(origin.kwargs, dict), "kwargs")
+    _want(all(isinstance(text, str) for text in (*origin.lost, *origin.wrappers, *recording.gaps)), "gaps")
+    _want(recording.autoreset in list(Autoreset), "autoreset")
+    _want(recording.max_episode_steps is None or _is_count(recording.max_episode_steps), "max_episode_steps")
+    _want(isinstance(recording.check, str), "check")
+    _want(type(recording.bounded_actions) is type(recording.finite_rewards) is bool, "rules")
+    _want(all(_is_reset(entry) or _is_steps(entry) for entry in recording.script), "script")
+    _want(not recording.script or recording.script[0][0] == "reset", "script")
+    _want(all(leaf.ndim and len(leaf) == recording.num_steps for leaf in recording.actions), "actions")
+    told = ("kind", "message", "traceback", "phase")
+    _want(fault is None or all(isinstance(fault.get(name), str) for name in told), "fault")
+
+
+def _want(is_right: bool, name: str) -> None:
+    if not is_right:
+        raise ValueError(f"{name}: not what it should be")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _is_steps(entry: Any) -> bool:
+    return isinstance(entry, list) and len(entry) == 2 and entry[0] == "step" and _is_count(entry[1])
+
+
+def _is_reset(entry: Any) -> bool:
+    if not (isinstance(entry, list) and len(entry) == 3 and entry[0] == "reset"):
+        return False
+    _, seed, options = entry
+    return (seed is None or (type(seed) is int and seed >= 0)) and (options is None or isinstance(options, dict))
 
 
 def _write(path: Path, data: bytes) -> None:
     """All of the file or none of it, also if the process is killed meanwhile."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    draft.unlink(missing_ok=True)
+    # A file that is there already, or a link to one, is not ours to write through.
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(data)
     draft.replace(path)

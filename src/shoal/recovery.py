@@ -10,7 +10,7 @@ The step that failed is never tried again: nobody knows how far it had come.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.faults import Fault
 
 POLICIES = ("raise", "restart", "drop")
+_MOST_RESETS = 10  # in a row, of an env that is none the better for them
 
 
 @dataclass(frozen=True)
@@ -192,16 +193,16 @@ class Recovery:
         """Decide what becomes of an env that failed.
 
         Raises:
-            FaultError: If it has used up its restarts, or no env is left.
+            FaultError: If it has used up its restarts, or no env is left. Then the error tells all there is to tell.
         """
+        told = self.notes.pop(env_id, None)
         if fault.spares_env:
-            self.due[env_id] = (Request(), 0.0)
+            self._spare(env_id, fault, told.attempts if told else 0)
         elif self.policy == "drop":
             self._drop(env_id, fault)
         else:
             not_before = self.ledger.charge(env_id, fault)
             self.renew(env_id, not_before)
-        told = self.notes.get(env_id)
         self.notes[env_id] = FaultNote(
             told.fault if told else fault,
             self.incarnations[env_id],
@@ -209,6 +210,14 @@ class Recovery:
             attempts=told.attempts + 1 if told else 1,
             folder=told.folder if told else folder,
         )
+
+    def _spare(self, env_id: int, fault: Fault, tries: int) -> None:
+        """Have a sound env reset; one whose resets do not help is not as sound as that."""
+        if tries >= _MOST_RESETS:
+            error = fault.to_error()
+            error.add_note(f"Env {env_id} was reset {tries} times because of this, in vain")
+            raise error
+        self.due[env_id] = (Request(), 0.0)
 
     def renew(self, env_id: int, not_before: float = 0.0) -> None:
         """Have an env built anew with its next command, on a seed stream of its own."""
@@ -233,6 +242,15 @@ class Recovery:
             error = fault.to_error()
             error.add_note("It was the last one: every env of the pool has failed and was dropped")
             raise error
+
+    def pass_over(self, ids: Iterable[int]) -> None:
+        """Nobody wants the rows that were to tell of these envs' faults: a reset takes their place, and tells of them.
+
+        Its row begins an episode, so it must not look like the end of one.
+        """
+        for i in ids:
+            if i in self.notes:
+                self.notes[i] = replace(self.notes[i], cuts=False)
 
     def forgive(self, ids: Iterable[int]) -> None:
         """These envs are sound again, and have nothing to tell."""

@@ -70,6 +70,29 @@ def restart_seed(root: int, env_id: int, incarnation: int) -> int:
     return int(stream.generate_state(1, np.uint32)[0])
 
 
+GeneratorState = dict[str, Any]
+
+
+def generator_of(env: Any) -> GeneratorState | None:
+    """The state of an env's own generator, as plain data; None if it has none of numpy's."""
+    generator = getattr(getattr(env, "unwrapped", env), "_np_random", None)
+    return dict(generator.bit_generator.state) if isinstance(generator, np.random.Generator) else None
+
+
+def give_generator(env: Any, state: GeneratorState) -> None:
+    """Give an env the generator that another had.
+
+    Raises:
+        ValueError: If it is not one of numpy's kinds.
+    """
+    kind = getattr(np.random, str(state["bit_generator"]), None)
+    if not (isinstance(kind, type) and issubclass(kind, np.random.BitGenerator)):
+        raise ValueError(f"no generator of numpy's is called {state['bit_generator']!r}")
+    bits = kind()
+    bits.state = state
+    env.unwrapped.np_random = np.random.Generator(bits)
+
+
 def entropy() -> int:
     """A fresh root for seed streams."""
     return int(np.random.SeedSequence().generate_state(1, np.uint32)[0])

@@ -67,7 +67,9 @@ class Sender:
 
     def send(self, ids: Sequence[int], commands: Sequence[Held]) -> None:
         """Submit what can go now, hold what has to wait for its env."""
-        if not self._traffic.num_flying:
+        # An env that has a fault to tell of is tried again in the same call, whose block nobody has seen yet: turning
+        # to the next one at each try would soon overwrite what the caller holds.
+        if not self._traffic.num_flying and self._recovery.notes.keys().isdisjoint(ids):
             self._reader.next_block(keep_rows=True)
         now: dict[Command, list[int]] = {}
         requests: dict[int, Request] = {}
@@ -130,6 +132,7 @@ class Sender:
 
     def withdraw(self, ids: Sequence[int]) -> None:
         """Take back commands that the engine has not got yet; what they would have done is still to be done."""
+        self._recovery.pass_over(ids)
         for i in [i for i in ids if i in self._delayed]:
             held = self._delayed.pop(i)
             self._traffic.cancel([i])

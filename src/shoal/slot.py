@@ -52,6 +52,7 @@ class Slot:
         final: ``(observation, info)`` of the episode that the last row ended, under ``same_step``; else None.
         is_mid_episode: Whether the last row was neither first nor last, so that the next one can be as plain.
         seed: The last seed the env was reset with.
+        defers: Whether, under ``same_step``, an episode that ends is left at its end: the next begins elsewhere.
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class Slot:
         "_next_step",
         "_over",
         "_same_step",
+        "defers",
         "elapsed",
         "env",
         "final",
@@ -91,18 +93,19 @@ class Slot:
         self.is_mid_episode = False
         self._over = False
         self._same_step = autoreset is Autoreset.SAME_STEP
+        self.defers = False
         self._next_step = autoreset is Autoreset.NEXT_STEP
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> Row:
         """Start an episode on the caller's demand."""
         if seed is not None:
             self.seed = seed
-        return self._begin(self.env.reset(seed=seed, options=options))
+        return self._begin(seed=seed, options=options)
 
     def step(self, action: Any) -> Row:
         """Give the env one action, or its reset when that is due, and return the row."""
         if self._over and self._next_step:
-            return self._begin(self.env.reset())
+            return self._begin()
         return self.conclude(self.env.step(action))
 
     def conclude(self, result: Any) -> Row:
@@ -121,7 +124,7 @@ class Slot:
         if terminated or truncated:
             self._over = True
             self.is_mid_episode = False
-            if self._same_step:
+            if self._same_step and not self.defers:
                 return self._finish(obs, reward, terminated, truncated, info)
         else:
             self.is_mid_episode = self.limit is None
@@ -147,18 +150,36 @@ class Slot:
         length = self.elapsed
         # The env may reuse its observation's buffer and its info dict in reset.
         final = (copy_leaves(obs), copy_leaves(info))
-        obs, _, _, _, info = self._begin(self.env.reset())
+        try:
+            obs, _, _, _, info = self._begin()
+        except BaseException:
+            self.elapsed = length
+            self.take_back()
+            raise
         self.final = final
         self.elapsed = length
         return obs, reward, terminated, truncated, info
 
-    def _begin(self, result: Any) -> Row:
-        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-            raise SpecError(f"reset must return (observation, info dict), got {_shape_of(result)}")
+    @property
+    def taken(self) -> int:
+        """Steps taken in the episode that the env is in; after a ``same_step`` boundary that is the next one."""
+        return 0 if self.first else self.elapsed
+
+    def take_back(self) -> None:
+        """Count the last step as not taken: its row cannot be handed out."""
+        if self.elapsed:
+            self.elapsed -= 1
+            self.first = False
+
+    def _begin(self, **wishes: Any) -> Row:
+        # Before the reset, which may fail: the steps of the old episode are not those of the next one.
         self.elapsed = 0
         self.first = True
         self.final = None
         self.is_mid_episode = False
+        result = self.env.reset(**wishes)
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            raise SpecError(f"reset must return (observation, info dict), got {_shape_of(result)}")
         self._over = False
         return result[0], 0.0, False, False, result[1]
 

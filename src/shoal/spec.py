@@ -52,23 +52,26 @@ class Leaf:
         """One env's value as this leaf stores it.
 
         Raises:
-            SpecError: If shape or dtype do not fit, or the cast would change a value.
+            SpecError: If shape or dtype do not fit, or the cast would change a value. If there is no array: if the
+                value is not in the space.
         """
         if not self.is_array:
+            if not self.space.contains(value):
+                raise SpecError(f"{self.path}: expected a value of {self.space}, got {_brief(value)}")
             return value
         array = self._as_array(value, self.shape, SpecError)
         if array.shape != self.shape:
             raise SpecError(f"{self.path}: expected shape {self.shape}, got {array.shape} ({_brief(value)})")
         return self._cast(array, SpecError)
 
-    def fit_batch(self, values: Any, rows: int) -> np.ndarray[Any, Any]:
+    def fit_batch(self, values: Any, rows: int, ids: Sequence[int] | None = None) -> np.ndarray[Any, Any]:
         """A batch of actions for this leaf, checked for count, shape, dtype, range and NaN.
 
         Raises:
-            ActionError: With the path, what was expected, and which row is wrong.
+            ActionError: With the path, what was expected, and which row is wrong; with ``ids``, also whose row it is.
         """
         if not self.is_array:
-            return self._object_batch(values, rows)
+            return self._object_batch(values, rows, ids)
         expected = (rows, *self.shape)
         array = values if values.__class__ is np.ndarray else self._as_array(values, expected, ActionError)
         if array.shape != expected:
@@ -76,7 +79,7 @@ class Leaf:
         if array.dtype != self.dtype:
             array = self._cast(array, ActionError)
         if self.low is not None:
-            self._check_range(array)
+            self._check_range(array, ids)
         return array
 
     def _as_array(
@@ -87,7 +90,7 @@ class Leaf:
         except ValueError as cause:
             raise error(f"{self.path}: expected shape {shape}, got a ragged {_brief(value)}") from cause
 
-    def _object_batch(self, values: Any, rows: int) -> np.ndarray[Any, Any]:
+    def _object_batch(self, values: Any, rows: int, ids: Sequence[int] | None) -> np.ndarray[Any, Any]:
         # A string has a length too, and its letters may well be texts of the space.
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) != rows:
             got = _brief(values) if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") else len(values)
@@ -95,7 +98,7 @@ class Leaf:
         batch = np.empty(rows, OBJECT)
         for row, value in enumerate(values):
             if not self.space.contains(value):
-                raise ActionError(f"{self.path}: row {row}: {_brief(value)} is not in {self.space}")
+                raise ActionError(f"{self.path}: {_row(row, ids)}: {_brief(value)} is not in {self.space}")
             # The caller may go on using the object before its env has seen it.
             batch[row] = deepcopy(value)
         return batch
@@ -124,7 +127,7 @@ class Leaf:
             raise error(f"{self.path}: a value of dtype {array.dtype} overflows {self.dtype} ({_brief(array)})")
         return cast
 
-    def _check_range(self, array: np.ndarray[Any, Any]) -> None:
+    def _check_range(self, array: np.ndarray[Any, Any], ids: Sequence[int] | None) -> None:
         if array.size <= 64 and not self.shape and self.dtype.kind in "iu":
             # For a handful of scalars Python's min and max cost a third of two numpy reductions.
             values = array.tolist()
@@ -136,7 +139,7 @@ class Leaf:
             return
         row = int(np.argwhere(~inside)[0][0])
         raise ActionError(
-            f"{self.path}: row {row}: {_brief(array[row])} is outside {self.space}"
+            f"{self.path}: {_row(row, ids)}: {_brief(array[row])} is outside {self.space}"
             + ("; clip the action or wrap the env in gymnasium.wrappers.ClipAction" if self.dtype.kind == "f" else "")
         )
 
@@ -188,12 +191,15 @@ class SpaceTree:
         """The nested value made of the given leaves."""
         return leaves[0] if self.is_single else _unflatten(self.space, iter(leaves))
 
-    def fit_batch(self, actions: Any, rows: int) -> list[np.ndarray[Any, Any]]:
-        """A batch of actions as one checked array per leaf, each with ``rows`` rows."""
+    def fit_batch(self, actions: Any, rows: int, ids: Sequence[int] | None = None) -> list[np.ndarray[Any, Any]]:
+        """A batch of actions as one checked array per leaf, each with ``rows`` rows.
+
+        ``ids`` are the envs that the rows are for, so that an error can name them.
+        """
         if self.is_single:
-            return [self.leaves[0].fit_batch(actions, rows)]
+            return [self.leaves[0].fit_batch(actions, rows, ids)]
         flat = _flatten(self.space, actions, self.name, ActionError)
-        return [leaf.fit_batch(values, rows) for leaf, values in zip(self.leaves, flat, strict=True)]
+        return [leaf.fit_batch(values, rows, ids) for leaf, values in zip(self.leaves, flat, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -225,7 +231,7 @@ class EnvSpec:
     def difference(self, other: EnvSpec) -> str | None:
         """What in ``other`` differs from this spec, in words; None if the two agree."""
         for mine, theirs in ((self.observation, other.observation), (self.action, other.action)):
-            if mine.space != theirs.space:
+            if not same_space(mine.space, theirs.space):
                 return f"its {mine.name} space is {_first_difference(theirs, mine)}"
         if self.players != other.players:
             return f"its players are {list(other.players)}, not {list(self.players)}"
@@ -234,9 +240,31 @@ class EnvSpec:
 
 def _first_difference(theirs: SpaceTree, mine: SpaceTree) -> str:
     for a, b in zip(theirs.leaves, mine.leaves, strict=False):
-        if a.path != b.path or a.space != b.space:
-            return f"{a.space} at {a.path}, not {b.space}" + ("" if a.path == b.path else f" at {b.path}")
+        if a.path != b.path:
+            return f"{a.space} at {a.path}, not {b.space} at {b.path}"
+        if not same_space(a.space, b.space):
+            return f"{a.space} at {a.path}, not {b.space}{_equality_hint(a.space, b.space)}"
     return f"{theirs.space}, not {mine.space}"
+
+
+def _equality_hint(a: Space[Any], b: Space[Any]) -> str:
+    if type(a) is not type(b) or type(a).__eq__ is not object.__eq__:
+        return ""
+    return f"; {type(a).__name__} has no __eq__, without which no two of them are the same: give it one"
+
+
+def same_space(a: Space[Any], b: Space[Any]) -> bool:
+    """``a == b``, but for large boxes in a small part of the time."""
+    if a is b:
+        return True
+    if type(a) is type(b) is spaces.Dict:
+        return a.spaces.keys() == b.spaces.keys() and all(same_space(a[key], b[key]) for key in a.spaces)
+    if type(a) is type(b) is spaces.Tuple:
+        return len(a.spaces) == len(b.spaces) and all(map(same_space, a.spaces, b.spaces))
+    if type(a) is type(b) is spaces.Box and a.dtype == b.dtype:
+        # As a rule bounds are equal to the last bit. Where they are not, Gymnasium has a tolerance.
+        return (np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high)) or a == b
+    return bool(a == b)
 
 
 def _leaves(space: Space[Any], path: str) -> list[Leaf]:
@@ -311,6 +339,10 @@ def flattener(tree: SpaceTree) -> Callable[[Any], list[Any]]:
 
         return flatten_dict
     return tree.flatten
+
+
+def _row(row: int, ids: Sequence[int] | None) -> str:
+    return f"row {row}" if ids is None else f"row {row}, env {ids[row]}"
 
 
 def _brief(value: Any) -> str:

@@ -23,6 +23,7 @@ class PoolStats:
         restarts: How often an env has been built anew.
         dropped: Envs that are out.
         nans: Rows in which a number was none.
+        recycled: Workers that were replaced because they held too much memory.
         worker_rss_bytes: Memory that each worker process holds now; empty where envs run in this process.
         waiting_s: Time spent waiting for envs.
         handling_s: Time spent in the pool itself: checking actions, copying rows, collecting infos.
@@ -41,6 +42,7 @@ class PoolStats:
     restarts: int
     dropped: int
     nans: int
+    recycled: int
     worker_rss_bytes: tuple[int, ...]
     waiting_s: float
     handling_s: float

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import Any
 
 import dm_env
@@ -228,6 +230,23 @@ def test_a_seed_reaches_the_env(env_class: Any) -> None:
     draws = [int(env.reset(seed=seed)[0]["draw"]) for seed in (5, None, 5, None, 6)]
     assert draws[:2] == draws[2:4]
     assert len(set(draws)) == 3
+
+
+class Unseeded(Walk):
+    """Has no way to take a seed."""
+
+    seed = None  # type: ignore[assignment]
+
+
+def test_a_seed_that_no_env_can_take_is_told_once() -> None:
+    with warnings.catch_warnings(record=True) as told, shoal.make_pool(Unseeded, 3, engine="serial") as pool:
+        warnings.simplefilter("default")
+        pool.reset()
+        assert told == []
+        pool.reset(seed=3)
+        pool.reset(seed=4)
+    assert [warning.category for warning in told] == [UserWarning]
+    assert re.match(r"Unseeded takes no seed.* seed\(seed\).* would be used", str(told[0].message))
 
 
 def test_an_env_that_checks_its_actions_gets_what_its_spec_says() -> None:

@@ -101,6 +101,20 @@ def test_an_env_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert told["mean_length"] == 2.0
 
 
+@pytest.mark.parametrize("arguments", [["slips:make"], [*CARTPOLE, "--policy", "slips:act"]], ids=["env", "policy"])
+def test_a_module_that_fails_is_told_in_one_line(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slips.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    result = shoal_run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    name = "--policy" if "--policy" in arguments else "ENV"
+    told = f"shoal: {name}: 'slips' fails when it is imported (ZeroDivisionError: division by zero)\n"
+    assert result.stderr == told
+
+
 def test_table_without_a_terminal_is_plain_text() -> None:
     result = shoal_run(*CARTPOLE, "--steps", "1000", "--engine", "serial")
     assert result.exit_code == 0

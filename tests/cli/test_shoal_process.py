@@ -10,8 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHOAL = (sys.executable, "-m", "shoal")
 
@@ -21,6 +25,18 @@ def test_json_on_stdout_and_nothing_else() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["steps"] >= 2000
+
+
+@pytest.mark.parametrize("engine", ["serial", "process"])
+def test_json_is_all_there_is_on_stdout_whatever_the_env_prints(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text(
+        "import os\nfrom shoal.testing import CountingEnv\nprint('LOUD MODULE')\n"
+        "def make():\n    print('LOUD', flush=True)\n    os.write(1, b'LOUD TOO')\n    return CountingEnv()\n"
+    )
+    command = [*SHOAL, "run", "loud:make", "-n", "2", "--steps", "20", "--engine", engine, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)["engine"]) == (0, engine)
+    assert "LOUD TOO" in done.stderr
 
 
 @pytest.mark.parametrize("engine", ["serial", "thread", "process"])

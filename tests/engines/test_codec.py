@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from shoal.engines.base import Extra
+from shoal.engines.process import codec
 from shoal.engines.process.codec import CodecError, decode, decode_extras, encode, encode_extra, join
 from shoal.errors import SpecError
 
@@ -354,3 +355,15 @@ def test_what_cannot_be_pickled_either_is_refused_with_its_path() -> None:
     with pytest.raises(Exception, match=r"info\['x'\]") as caught:
         encode({"x": (i for i in ())}, allow_pickle=True)
     assert caught.type.__module__ == "shoal.errors"
+
+
+def test_more_bytes_than_a_length_can_tell_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_LENGTH", struct.Struct("<B"))  # the real limit is 4 GiB
+    with pytest.raises(SpecError, match=r"info\['blob'\]: cannot leave the worker"):
+        encode({"blob": bytes(256)})
+
+
+@pytest.mark.parametrize("num_parts", [0, 5, 7, 8])
+def test_extras_have_all_their_parts_and_no_more(num_parts: int) -> None:
+    with pytest.raises(CodecError, match="no extras"):
+        decode_extras(encode([(0, None, None, None, None, False, 7, True)[:num_parts]]))

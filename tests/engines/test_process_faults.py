@@ -53,7 +53,7 @@ def make(make_pool: Callable[..., shoal.Pool]) -> Callable[..., shoal.Pool]:
 
 
 def pid_of(pool: shoal.Pool, worker: int) -> int:
-    return pool.engine._crew.workers[worker].pid
+    return pool.engine.crew.workers[worker].pid
 
 
 def steps_of(batch: shoal.Batch) -> list[int]:
@@ -129,6 +129,19 @@ def test_a_worker_that_dies_in_a_constructor_is_explained(fault: str, make: Call
     with pytest.raises(errors.EnvConstructError, match=f"env 1, .*{HOW_IT_ENDED[fault]}") as caught:
         make(envs_with(fault, "init"))
     assert 1 in caught.value.env_ids
+
+
+def test_a_construction_that_fails_with_its_worker_has_the_death_or_the_hang_as_its_cause(
+    make: Callable[..., shoal.Pool],
+) -> None:
+    with pytest.raises(errors.EnvConstructError) as caught:
+        make(envs_with("kill", "init"))
+    assert isinstance(caught.value.__cause__, errors.WorkerDied)
+    assert "killed by SIGKILL" in str(caught.value.__cause__)
+    with pytest.raises(errors.EnvConstructError) as caught:
+        make(envs_with("hang", "init"), construct_timeout=DEADLINE_S)
+    assert isinstance(caught.value.__cause__, errors.EnvTimeout)
+    assert "in _hang\n" in caught.value.__cause__.remote_traceback
 
 
 @pytest.mark.parametrize("fault", HOW_IT_ENDED)
@@ -208,7 +221,7 @@ def test_a_row_is_not_handed_out_when_its_worker_died_before_the_rest_of_it_came
     pool = make([partial(FaultEnv, "info_big", at=1)], num_workers=1)
     pool.reset(seed=0)
     pool.send([0])
-    wait_for(lambda: pool.engine._control.progress[0] == 2)
+    wait_for(lambda: pool.engine.control.progress[0] == 2)
     os.kill(pid_of(pool, 0), signal.SIGKILL)
     with pytest.raises(errors.WorkerDied, match="killed by SIGKILL"):
         pool.recv(timeout=10)
@@ -347,7 +360,7 @@ def test_a_worker_that_stops_in_the_middle_of_a_message_is_given_up(make: Callab
     pool = make([partial(FaultEnv, "info_big", at=1)], num_workers=1, step_timeout=DEADLINE_S)
     pool.reset(seed=0)
     pool.send([0])
-    wait_for(lambda: pool.engine._control.progress[0] == 2)
+    wait_for(lambda: pool.engine.control.progress[0] == 2)
     pid = pid_of(pool, 0)
     os.kill(pid, signal.SIGSTOP)
     with rescue(pid), pytest.raises((errors.EnvTimeout, errors.WorkerDied)):
@@ -385,7 +398,7 @@ def test_big_messages_in_both_directions_do_not_lock_up(make: Callable[..., shoa
     pool = make(envs_with("info_big", env_id=0)[:2], num_workers=1, threads_per_worker=2, batch_size=1)
     pool.reset(seed=0)
     pool.send([0], env_id=[0])
-    wait_for(lambda: pool.engine._control.notes[0] > 0)
+    wait_for(lambda: pool.engine.control.notes[0] > 0)
     blob = bytes(BIG)
     with rescue(pid_of(pool, 0), 20.0):
         pool.async_reset(options={"blob": blob}, env_id=[1])

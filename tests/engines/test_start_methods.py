@@ -53,6 +53,11 @@ def looking() -> type[CountingEnv]:
 
             return torch.get_num_threads()
 
+        def blas_threads(self) -> int | None:
+            from shoal.doctor.trial import library_threads
+
+            return (library_threads() or {}).get("openblas")
+
         def pid(self) -> int:
             return os.getpid()
 
@@ -94,6 +99,21 @@ def test_a_thread_count_that_the_user_has_set_is_kept(
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     pool = make_pool(looking(), 2, engine="process", num_workers=2, start_method=method)
     assert [env["OMP_NUM_THREADS"] for env in pool.call("variables")] == ["2", "2"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("threadpoolctl") is None, reason="threadpoolctl is not installed")
+@pytest.mark.skipif(os.cpu_count() == 1, reason="there is only one core")
+@pytest.mark.parametrize(
+    ("variable", "threads"), [("OMP_NUM_THREADS", 2), ("OPENBLAS_NUM_THREADS", 2), ("MKL_NUM_THREADS", 1)]
+)
+def test_libraries_that_are_loaded_already_keep_what_the_user_has_set(
+    variable: str, threads: int, make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "2")
+    pool = make_pool(looking(), 1, engine="process", num_workers=1, start_method="spawn")
+    assert pool.call("blas_threads")[0] in (threads, None)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

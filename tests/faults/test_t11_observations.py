@@ -95,6 +95,38 @@ def test_t11_the_step_of_a_refused_observation_depends_neither_on_the_engine_nor
     assert steps == dict.fromkeys(steps, at - 1)
 
 
+# Episodes have two steps. Which call of the env fails, in which step of the pool that is, and what came before it.
+BOUNDARIES = {
+    "first step after a boundary": ("same_step", "step", 3, 3, 0),
+    "last step": ("same_step", "step", 4, 4, 1),
+    "reset within a step": ("same_step", "reset", 2, 2, 1),
+    "reset instead of a step": ("next_step", "reset", 2, 3, 0),
+    "first step after a reset": ("next_step", "step", 3, 4, 0),
+}
+
+
+def step_all(pool: shoal.Pool, times: int) -> None:
+    for _ in range(times):
+        pool.send(ZEROS)
+        for _ in range(4 // pool.batch_size):
+            pool.recv()
+
+
+@pytest.mark.parametrize("fault", ["bad_shape", "raise"])
+@pytest.mark.parametrize("case", BOUNDARIES)
+def test_t11_the_step_of_a_fault_is_that_of_its_episode(
+    case: str, fault: str, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    mode, where, call, step, taken = BOUNDARIES[case]
+    fns = envs_with(fault, where, call, episode_length=2)
+    for batch_size in (4, 1):  # all in one go, or one by one
+        pool = make_pool(fns, engine="serial", autoreset=mode, batch_size=batch_size)
+        pool.reset(seed=0)
+        with pytest.raises(errors.EnvStepError) as caught:
+            step_all(pool, step)
+        assert caught.value.where.episode_step == taken
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_t11_the_start_method_makes_no_difference(way: str, make_pool: Callable[..., shoal.Pool]) -> None:
     pool = make_pool(envs_with("missing_key", "reset", 2), **options_of(way))
@@ -113,8 +145,8 @@ def test_t11_a_list_of_the_right_shape_is_an_observation(
 
 
 @pytest.mark.parametrize("way", ["serial", "thread", "process"])
-def test_t11_nan_in_an_observation_passes_as_it_is(way: str, make_pool: Callable[..., shoal.Pool]) -> None:
-    pool = make_pool(envs_with("nan_obs", "step"), **options_of(way))
+def test_t11_nan_in_an_observation_passes_if_it_may(way: str, make_pool: Callable[..., shoal.Pool]) -> None:
+    pool = make_pool(envs_with("nan_obs", "step"), on_nan="pass", **options_of(way))
     pool.reset(seed=0)
     obs = pool.step(ZEROS).obs
     assert np.argwhere(np.isnan(obs)).tolist() == [[FAULTY, 0]]
@@ -219,6 +251,24 @@ def test_t11_what_is_no_array_has_a_space_too(case: str, way: str, make_pool: Ca
     assert error.env_ids == (FAULTY,)
     assert_spec_error(error, text)
     assert pool.recv(timeout=10).env_id.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("check", "looks"), [("always", 3), ("first", 1), ("off", 0)])
+def test_t11_what_is_no_array_is_looked_at_as_often_as_is_wanted(
+    check: str, looks: int, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    class Counted(spaces.Text):
+        looks = 0
+
+        def contains(self, x: Any) -> bool:
+            Counted.looks += 1
+            return super().contains(x)
+
+    pool = make_pool(showing(Counted(5), "hello", 2), 1, engine="serial", check=check)
+    pool.reset(seed=0)
+    pool.step([0])
+    pool.step([0])
+    assert Counted.looks == looks
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 import pytest
 from fault_cases import (
@@ -115,6 +116,20 @@ def test_t12_what_is_no_step_result_is_named(case: str, at: int, make_pool: Call
     assert_dated(error, at - 1)
     assert_spec_error(error, text)
     assert pool.recv(timeout=0).env_id.tolist() == [0, 2, 3]
+
+
+@pytest.mark.parametrize("case", ["info array", "three", "list", "truncated 1"])
+def test_t12_a_registered_env_is_judged_in_the_same_words(case: str, make_pool: Callable[..., shoal.Pool]) -> None:
+    part, value, text = WRONG[case]
+    gymnasium.register("OfT12-v0", entry_point=returning(part, value), kwargs={"episode_length": 50})
+    try:
+        pool = make_pool("OfT12-v0", 2, engine="serial")
+    finally:
+        del gymnasium.registry["OfT12-v0"]
+    pool.reset(seed=0)
+    with pytest.raises(errors.EnvStepError) as caught:
+        pool.step([0, 0])
+    assert_spec_error(caught.value, text)
 
 
 NUMBERS: dict[str, tuple[Any, float]] = {

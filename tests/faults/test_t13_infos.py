@@ -258,16 +258,23 @@ MISMATCHED: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", MISMATCHED)
-def test_t13_values_that_do_not_fit_one_column_are_named_by_their_key(case: str, make_vec: Callable[..., Any]) -> None:
+def test_t13_values_that_do_not_fit_one_column_stay_what_they_are(case: str, make_vec: Callable[..., Any]) -> None:
     envs = make_vec(MISMATCHED[case], engine="serial")
     envs.reset(seed=0)
     actions = np.zeros(2, int)
     envs.step(actions)
-    with pytest.raises(Exception, match=r"speed") as caught:
-        envs.step(actions)
-    assert isinstance(caught.value, errors.ShoalError)
-    obs, *_ = envs.step(actions)
-    assert obs[:, 3].tolist() == [3, 3]
+    obs, *_, infos = envs.step(actions)
+    assert obs[:, 3].tolist() == [2, 2]
+    assert infos["speed"].dtype == object
+    assert repr(list(infos["speed"])) == repr([info["speed"] for info in MISMATCHED[case]])
+    assert infos["_speed"].tolist() == [True, True]
+
+
+def test_t13_a_whole_number_from_one_env_does_not_round_those_of_the_others(make_vec: Callable[..., Any]) -> None:
+    envs = make_vec([{"speed": 1}, {"speed": 1.5}], engine="serial")
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, int))
+    assert envs.step(np.zeros(2, int))[-1]["speed"].tolist() == [1.0, 1.5]
 
 
 @pytest.mark.parametrize("way", ["serial", "thread", "process"])

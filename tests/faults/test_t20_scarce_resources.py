@@ -10,12 +10,15 @@ import re
 import subprocess
 import sys
 from textwrap import dedent
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from trainer_processes import METHODS, run_program
 
 from shoal import errors
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHM_BYTES = 2**20
 
@@ -115,7 +118,7 @@ def test_t20_a_pool_larger_than_dev_shm_works_and_puts_nothing_there() -> None:
         with shoal.make_pool(Wide, 64, engine="process", num_workers=2, start_method=method) as pool:
             pool.reset(seed=0)
             rewards = pool.step([0] * 64).reward.sum()
-            bytes_shared = os.fstat(pool.engine._crew.memory_fd).st_size
+            bytes_shared = os.fstat(pool.engine.crew.memory_fd).st_size
             print(json.dumps([room.f_blocks * room.f_frsize, bytes_shared, rewards, os.listdir("/dev/shm")]))
     """)
     result = in_small_shm(PRELUDE + code, "forkserver")
@@ -237,3 +240,20 @@ def test_t20_wherever_the_limit_on_open_files_strikes_nothing_is_left(method: st
     assert outcomes.pop()["reward"] == [1.0] * 4
     assert [told for told in outcomes if "left" in told or "ResourceError" not in told["kinds"]] == []
     assert len(outcomes) > 10
+
+
+@pytest.mark.slow
+def test_t20_a_path_for_temporary_files_that_is_too_long_is_told_with_a_way_out(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    told = tell(
+        """
+        os.environ["TMPDIR"] = sys.argv[2]
+        print(json.dumps(step_once(CountingEnv, 2, num_workers=2)))
+        """,
+        "forkserver",
+        str(folder),
+    )
+    text = assert_refused(told)
+    assert "AF_UNIX path too long" in text
+    assert "TMPDIR" in text

@@ -118,6 +118,37 @@ def test_t23_a_registration_may_name_what_is_in_the_script_itself(method: str, c
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver"])
+def test_t23_a_registration_that_cannot_travel_hinders_nobody(method: str, tmp_path: Path) -> None:
+    """What cannot be sent, or not be unpacked, is missed only by those who make it."""
+    lock = dedent("""
+        import threading
+        LOCK = threading.Lock()
+        class Broken:
+            def __reduce__(self):
+                return int, ("not a number",)
+        gymnasium.register("Locked-v0", entry_point=lambda: LOCK)
+        gymnasium.register("LockInside-v0", entry_point="beside:Beside", kwargs={"lock": LOCK})
+        gymnasium.register("Broken-v0", entry_point=lambda broken=Broken(): Mine())
+        gymnasium.register("NoSuchName-v0", entry_point="__main__:NoSuchName")
+    """)
+    (tmp_path / "beside.py").write_text(BESIDE)
+    *setup, call = SCRIPT.rstrip().splitlines()
+    good = [*INSIDE, *BY_NAME]
+    bad = [f'lambda: gymnasium.make("{name}-v0")' for name in ("Locked", "LockInside", "Broken")]
+    attempts = [f"    {case}," for case in bad]
+    script = [*setup, lock, *(call.replace("CASE", case) for case in good), "for env in [", *attempts, "]:"]
+    script += [
+        "    try: look(env)",
+        "    except shoal.errors.EnvConstructError as error: print('NameNotFound' in str(error))",
+    ]
+    (tmp_path / "script.py").write_text("\n".join(script))
+    result = run_python("script.py", method, cwd=tmp_path)
+    said = "".join(f"{line}\n" for line in [*INSIDE.values(), *BY_NAME.values(), *["True"] * 3])
+    assert (result.stderr, result.stdout, result.returncode) == ("", said, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["forkserver"])
 def test_t23_an_id_that_nobody_knows_is_named(method: str, tmp_path: Path) -> None:
     script = dedent("""
         import sys, warnings

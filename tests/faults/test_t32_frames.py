@@ -212,6 +212,10 @@ def test_t32_what_is_no_frame_in_a_constructor_is_a_construction_error(
     with pytest.raises(errors.EnvConstructError) as caught:
         pool_of(NO_FRAMES[case](bomb), "init", make_pool)
     assert (caught.value.env_ids, caught.value.where.worker) == ((BAD,), 0)
+    # The rest of what is truncated is waited for.
+    expected = (errors.EnvTimeout, "no answer") if case == "truncated" else (errors.WorkerDied, "not a shoal frame")
+    assert type(caught.value.__cause__) is expected[0]
+    assert expected[1] in str(caught.value)
 
 
 # A worker's READY is a pickle, as its factories are: start-up is code that we were given to run. All else is data.
@@ -243,7 +247,7 @@ def test_t32_a_worker_that_hears_noise_ends_and_says_so(
     limits = {"step_timeout": STEP_TIMEOUT_S, "reset_timeout": STEP_TIMEOUT_S, "close_timeout": 1.0}
     pool = make_pool(CountingEnv, 4, env_kwargs={"episode_length": 50}, **limits, **options_of("process"))
     pool.reset(seed=0)
-    pool.engine._crew.workers[0].channel.socket.sendall(NO_FRAMES[case](bomb))
+    pool.engine.crew.workers[0].channel.socket.sendall(NO_FRAMES[case](bomb))
     # A step needs nothing from the socket, so nobody has heard of it yet.
     assert [row.step for row in rows_of(pool.step(ZEROS))] == [1] * 4
     with pytest.raises(errors.WorkerDied) as caught:
@@ -261,7 +265,7 @@ def test_t32_a_worker_does_not_load_what_is_not_meant_for_it(
 ) -> None:
     pool = make_pool(CountingEnv, 4, close_timeout=1.0, reset_timeout=STEP_TIMEOUT_S, **options_of("process"))
     pool.reset(seed=0)
-    pool.engine._crew.workers[0].channel.socket.sendall(frame(kind, bomb))
+    pool.engine.crew.workers[0].channel.socket.sendall(frame(kind, bomb))
     with contextlib.suppress(errors.WorkerDied):
         pool.reset(seed=0)
     close_in_time(pool)

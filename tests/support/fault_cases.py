@@ -52,7 +52,9 @@ def options_of(way: str) -> dict[str, Any]:
     """Pool options for an engine, or for a start method of the process engine."""
     if way in ("serial", "thread"):
         return {"engine": way}
-    return {"engine": "process", "num_workers": 2, "start_method": None if way == "process" else way}
+    # A plain fork is refused here: pytest watches over its tests from a thread of its own.
+    method = {"process": None, "fork": "fork!"}.get(way, way)
+    return {"engine": "process", "num_workers": 2, "start_method": method}
 
 
 def envs_with(fault: str, where: str, at: int = 1, **settings: Any) -> list[Any]:

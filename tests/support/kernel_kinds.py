@@ -6,6 +6,7 @@ Parts     Dict out, Dict in
 Pair      Tuple out, Tuple in
 Cell      a scalar Discrete out, a continuous Box in
 Switches  MultiBinary out, MultiDiscrete in
+Fading    loses itself: its state becomes NaN at a step of its own choosing
 """
 
 from __future__ import annotations
@@ -201,6 +202,28 @@ class Switches(KernelEnv):
         for k in range(4):
             obs[k] = env.lamps[k]
         return float(score), action[0] == 1 and action[1] == 1
+
+
+class Fading(KernelEnv):
+    """A number that counts its steps until, at step ``fade_at`` of each episode, it is none any more."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(5)
+    state = {"x": np.float64, "count": np.int64}
+    constants = {"fade_at": 2, "length": 10**6, "fades_first": False}
+
+    def reset(env: Any, rng: Any, obs: Any) -> None:
+        env.count = 0
+        env.x = np.nan if env.fades_first else 1.0 + rng.random()
+        obs[0] = env.x
+        obs[1] = 0.0
+
+    def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
+        env.count += 1
+        env.x = np.nan if env.count == env.fade_at else env.x + action
+        obs[0] = env.x
+        obs[1] = env.count
+        return float(env.count), env.count >= env.length
 
 
 LASTING = {"length": 10**6, "odds": 10**15}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +18,8 @@ class DmEnvAdapter(gym.Env[Any, Any]):
 
     LAST with discount 0 is a termination, LAST with any other discount a truncation (the field's reading of dm_env).
     ``info["discount"]`` carries the discount of each step. A seed reaches the env if it has a ``seed`` method, a
-    ``reset(seed=)``, or, as in dm_control, a task with a ``random`` generator.
+    ``reset(seed=)``, or, as in dm_control, a task with a ``random`` generator; if it has none of these, a seed is
+    dropped with a warning.
     """
 
     def __init__(self, env: Any) -> None:
@@ -59,6 +61,13 @@ class DmEnvAdapter(gym.Env[Any, Any]):
             self.env.seed(seed)
         elif hasattr(getattr(self.env, "task", None), "_random"):
             self.env.task._random = np.random.RandomState(seed)
+        else:
+            # Python shows the same warning from the same line once, however many envs there are.
+            warnings.warn(
+                f"{type(self.env).__name__} takes no seed, so this one is dropped and its episodes will not repeat. "
+                "A method seed(seed), an argument seed of reset, or a task with a _random generator would be used",
+                stacklevel=2,
+            )
 
     def _observation(self, step: Any) -> Any:
         return _cast(self.observation_space, step.observation)

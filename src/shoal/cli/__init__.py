@@ -2,6 +2,9 @@
 
 app       what can be typed
 run       ``shoal run``
+check     ``shoal check``
+doctor    ``shoal doctor``
+common    what these do alike: find the env, keep stdout for the result, end with an exit code
 display   progress and tables, on a terminal or as plain lines
 drive     the loop that steps a pool and counts what happens; no printing, usable from Python
 actions   where the loop takes its actions from

@@ -90,7 +90,7 @@ def import_here(module_name: str, what: str) -> ModuleType:
     """Import a module; one in the current directory is found too, as by ``python -m``.
 
     Raises:
-        ArgumentError: If it is not there. ``what`` names the argument.
+        ArgumentError: If it is not there, or fails while it is imported. ``what`` names the argument.
     """
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise ArgumentError(f"{what}: {module_name!r} is not the name of a module")
@@ -101,6 +101,10 @@ def import_here(module_name: str, what: str) -> ModuleType:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ArgumentError(f"{what}: {module_name!r} cannot be imported ({error})") from error
+    except Exception as error:
+        # The module is there, and its author has made a slip most of the time.
+        reason = f"{type(error).__name__}: {error}"
+        raise ArgumentError(f"{what}: {module_name!r} fails when it is imported ({reason})") from error
 
 
 def load_callable(name: str, what: str) -> Callable[..., Any]:

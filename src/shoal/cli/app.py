@@ -9,6 +9,7 @@ import typer
 import shoal
 from shoal.cli.check import CHECK_HELP, check
 from shoal.cli.doctor import DOCTOR_HELP, doctor
+from shoal.cli.replay import REPLAY_HELP, replay
 from shoal.cli.run import RUN_HELP, run
 
 app = typer.Typer(
@@ -40,3 +41,4 @@ def top(
 app.command(help=RUN_HELP, no_args_is_help=True)(run)
 app.command(help=CHECK_HELP, no_args_is_help=True)(check)
 app.command(help=DOCTOR_HELP)(doctor)
+app.command(help=REPLAY_HELP, no_args_is_help=True)(replay)

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.common import ENV_HELP, env_from, exit_codes
+from shoal.cli.common import ENV_HELP, env_from, exit_codes, results_alone_on_stdout
 from shoal.contract import RULES, Report, examine
 from shoal.contract.examine import DEFAULT_STEPS
 from shoal.errors import ArgumentError
@@ -72,8 +72,7 @@ def check(
     """Check whether an env keeps its contract."""
     with exit_codes(debug=debug):
         ignored = _known_rules(ignore or [])
-        # What the env prints is no part of the result.
-        with redirect_stdout(sys.stderr), _progress(quiet=quiet or as_json) as show:
+        with results_alone_on_stdout(), _progress(quiet=quiet or as_json) as show:
             report = examine(env_from(env), seed=seed, steps=steps, on_progress=show)
         report = _judged_by(report, ignored, strict=strict)
         if as_json:

@@ -1,20 +1,22 @@
-"""What every command does alike: find the env that was typed, and end with an exit code."""
+"""What every command does alike: find the env that was typed, keep its output clean, and end with an exit code."""
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import typer
 
 from shoal.cli.actions import import_here, load_callable
-from shoal.errors import ArgumentError, FaultError, ShoalError
+from shoal.errors import FaultError, ShoalError
 
 FAILED = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_STDOUT, _STDERR = 1, 2  # the descriptors, which workers inherit
 
 ENV_HELP = (
     "A Gymnasium id ([cyan]CartPole-v1[/], [cyan]module:MyEnv-v0[/]), or [cyan]module:callable[/], "
@@ -27,15 +29,22 @@ def env_from(name: str) -> Any:
     module_name, colon, attribute = name.partition(":")
     if not colon:
         return name
-    try:
-        module = import_here(module_name, "ENV")
-    except ArgumentError:
-        raise
-    except Exception as error:
-        # The module is there and fails while it is imported, by a slip of its author's most of the time.
-        reason = f"{type(error).__name__}: {error}"
-        raise ArgumentError(f"ENV: {module_name!r} fails when it is imported ({reason})") from error
+    module = import_here(module_name, "ENV")
     return load_callable(name, "ENV") if hasattr(module, attribute.partition(".")[0]) else attribute
+
+
+@contextmanager
+def results_alone_on_stdout() -> Iterator[None]:
+    """Send to stderr what envs and libraries print meanwhile, in this process and in the workers it starts."""
+    sys.stdout.flush()
+    kept = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
 
 
 @contextmanager

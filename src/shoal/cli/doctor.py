@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from time import monotonic
 from typing import Annotated
 
@@ -16,12 +15,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.common import ENV_HELP, env_from, exit_codes
+from shoal.cli.common import ENV_HELP, env_from, exit_codes, results_alone_on_stdout
 from shoal.doctor import Diagnosis, examine_env, examine_machine
 from shoal.doctor.diagnosis import Watch, no_watch, plural
 
 _PROBLEM_FOUND = 1
-_STDOUT, _STDERR = 1, 2  # the descriptors, which workers inherit
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "bold red")}
 _LINE_EVERY_S = 3.0
 
@@ -60,7 +58,7 @@ def doctor(
 ) -> None:
     """Look at this machine, and at an env on it, and say what to do about what is wrong."""
     with exit_codes(debug=debug):
-        with _output_kept_clean(), _progress(quiet=quiet or as_json) as watch:
+        with results_alone_on_stdout(), _progress(quiet=quiet or as_json) as watch:
             made_of = None if env is None else env_from(env)
             sections = {"machine": examine_machine(thorough=thorough, watch=watch)}
             if made_of is not None:
@@ -71,20 +69,6 @@ def doctor(
             _print_findings(env, sections)
         if _count(sections, "problem"):
             raise typer.Exit(_PROBLEM_FOUND)
-
-
-@contextmanager
-def _output_kept_clean() -> Iterator[None]:
-    """Send to stderr what envs and libraries print meanwhile, in this process and in the workers it starts."""
-    sys.stdout.flush()
-    kept = os.dup(_STDOUT)
-    os.dup2(_STDERR, _STDOUT)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, _STDOUT)
-        os.close(kept)
 
 
 def _as_data(env: str | None, sections: dict[str, list[Diagnosis]]) -> dict[str, object]:

@@ -9,7 +9,7 @@ import typer
 
 from shoal.build import make_pool
 from shoal.cli.actions import Actor, load_callable, policy_actor
-from shoal.cli.common import ENV_HELP, INTERRUPTED, env_from, exit_codes
+from shoal.cli.common import ENV_HELP, INTERRUPTED, env_from, exit_codes, results_alone_on_stdout
 from shoal.cli.display import display_for, print_result
 from shoal.cli.drive import RunResult, drive
 
@@ -69,14 +69,15 @@ def run(
 ) -> None:
     """Step an env and see how fast it goes."""
     with exit_codes(debug=debug):
-        actor = None if policy == "random" else policy_actor(load_callable(policy, "--policy"))
         pool_options = {
             "engine": engine,
             "num_workers": num_workers,
             "batch_size": batch_size,
             "autoreset": autoreset,
         }
-        result = _run(env_from(env), num_envs, pool_options, actor, steps, seed, quiet=quiet or as_json)
+        with results_alone_on_stdout():
+            actor = None if policy == "random" else policy_actor(load_callable(policy, "--policy"))
+            result = _run(env_from(env), num_envs, pool_options, actor, steps, seed, quiet=quiet or as_json)
         if as_json:
             print(json.dumps(result.as_dict()))
         else:

@@ -7,7 +7,6 @@ env         examinations of an env
 race        those of the engines it can run on
 rows        what envs return, and where two of them part
 trial       a pool of tiny envs in real worker processes, and what it took
-cgroups     what the control groups of this process allow
 
 Nothing is printed here: ``shoal doctor`` does that.
 """

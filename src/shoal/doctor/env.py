@@ -18,15 +18,20 @@ from shoal.arrays import Layout, RowLayout
 from shoal.build import make_pool, own_recipe
 from shoal.doctor import race
 from shoal.doctor.diagnosis import Diagnosis, Watch, brief, examined, no_watch, plural, size
-from shoal.doctor.limits import descriptors_left, how_to_raise_open_files
-from shoal.doctor.machine import memory_left_bytes
 from shoal.doctor.rows import Record, first_difference, record
-from shoal.doctor.trial import FDS_PER_POOL, FDS_PER_WORKER, FDS_TO_START, open_fds, own_bytes
+from shoal.doctor.trial import own_bytes
 from shoal.engines.choose import has_numba
-from shoal.engines.lane import measure
+from shoal.engines.measuring import measure
+from shoal.engines.process.descriptors import (
+    FDS_PER_WORKER,
+    descriptors_left,
+    fds_for,
+    how_to_raise_open_files,
+    open_fds,
+)
 from shoal.engines.process.shipping import find_culprit, pack_factories
 from shoal.errors import FaultError, ShippingError, ShoalError, SpecError
-from shoal.machine import usable_cores
+from shoal.machine import available_memory_bytes, usable_cores
 from shoal.recipes import Recipe, recipe_for
 
 if TYPE_CHECKING:
@@ -181,7 +186,7 @@ class _Visit:
         layout = Layout()
         RowLayout(spec, self.num_envs).reserve(layout)
         self.row_bytes = layout.size_bytes / self.num_envs
-        available = memory_left_bytes()
+        available = available_memory_bytes()
         each = self.row_bytes + self.env_bytes
         total = each * self.num_envs
         env = f"about {size(self.env_bytes)}" if self.env_bytes else "next to nothing"
@@ -196,11 +201,11 @@ class _Visit:
 
     def _open_files(self) -> Diagnosis:
         workers = min(self.num_workers or usable_cores(), self.num_envs)
-        needed, left = FDS_PER_POOL + FDS_TO_START + workers * FDS_PER_WORKER, descriptors_left()
+        needed, left = fds_for(workers), descriptors_left()
         found = f"{needed} for {plural(workers, 'worker')}, of {left:,} that may still be opened"
         if needed <= left:
             return Diagnosis("open files", "ok", found)
-        fewer = max(0, left - FDS_PER_POOL - FDS_TO_START) // FDS_PER_WORKER
+        fewer = max(0, left - fds_for(0)) // FDS_PER_WORKER
         fix = how_to_raise_open_files(open_fds() + needed)
         return Diagnosis("open files", "problem", found, f"{fix}\npass num_workers={fewer}" if fewer else fix)
 
@@ -266,13 +271,13 @@ class _Visit:
             _MOST_ENVS,
             _BATCH_S / max(self.step_s, 1e-9),
             _BUILDING_S / _POOLS_AT_ONCE / max(self.build_s, 1e-9),
-            memory_left_bytes() / 2 / _POOLS_AT_ONCE / max(each, 1),
+            available_memory_bytes() / 2 / _POOLS_AT_ONCE / max(each, 1),
         )
         return min(self.num_envs, max(2, int(min(most))))
 
     def _affordable_workers(self) -> int | None:
         """How many workers to compare engines with, if the number was not left to the engine."""
-        room = (descriptors_left() - FDS_PER_POOL - FDS_TO_START) // FDS_PER_WORKER // 2
+        room = (descriptors_left() - fds_for(0)) // FDS_PER_WORKER // 2
         return None if self.num_workers is None else max(1, min(self.num_workers, _MOST_WORKERS, room))
 
     def _failure(self, topic: str, error: Exception) -> Diagnosis:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 from pathlib import Path
 
-from shoal.doctor import cgroups
+from shoal import cgroups
 from shoal.doctor.diagnosis import Diagnosis, Verdict, plural, size
-from shoal.doctor.trial import FDS_PER_POOL, FDS_PER_WORKER, FDS_TO_START, Trial, open_fds
+from shoal.doctor.trial import Trial
+from shoal.engines.process.descriptors import (
+    FDS_PER_WORKER,
+    descriptors_left,
+    fds_for,
+    how_to_raise_open_files,
+    open_fds,
+)
 from shoal.machine import usable_cores
 
 _TASKS_PER_WORKER = 2  # the process itself, and a thread that a library may start in it
@@ -39,33 +45,15 @@ def address_space() -> Diagnosis:
     )
 
 
-def descriptors_left() -> int:
-    """How many files this process may still open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else max(0, soft - open_fds())
-
-
-def how_to_raise_open_files(needed: int) -> str:
-    """What to type so that this many files can be open."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = max(4096, 2 * needed)
-    if hard == resource.RLIM_INFINITY or hard >= needed:
-        return f"ulimit -n {wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)}"
-    return (
-        f"raise the hard limit, which is {hard}: nofile in /etc/security/limits.conf, or "
-        f"docker run --ulimit nofile={wanted}"
-    )
-
-
 def open_files(trial: Trial | Exception) -> Diagnosis:
     """How many workers the limit on open files has room for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     each = trial.fds_per_worker if isinstance(trial, Trial) else FDS_PER_WORKER
-    room = max(0, descriptors_left() - FDS_PER_POOL - FDS_TO_START) // each
+    room = max(0, descriptors_left() - fds_for(0)) // each
     limits = " (hard limit ".join(_limit(value) for value in (soft, hard)) + ")"
     found = f"{limits}, {open_fds()} open: room for {plural(room, 'worker')}, {each} each"
     verdict = _verdict_on_room(room)
-    needed = open_fds() + FDS_PER_POOL + FDS_TO_START + _ENOUGH_WORKERS * each
+    needed = open_fds() + fds_for(_ENOUGH_WORKERS, each)
     return Diagnosis("open files", verdict, found, "" if verdict == "ok" else how_to_raise_open_files(needed))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import platform
@@ -15,8 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal import cgroups
 from shoal.arrays import Arena
-from shoal.doctor import cgroups, limits
+from shoal.doctor import limits
 from shoal.doctor.diagnosis import Diagnosis, Watch, brief, examined, no_watch, plural, size
 from shoal.doctor.trial import Trial, library_threads, own_bytes, try_workers
 from shoal.engines.choose import has_numba
@@ -142,25 +142,11 @@ def _cores() -> Diagnosis:
         limits.insert(0, f"affinity {len(os.sched_getaffinity(0))}")
     found = f"{usable} usable of {there}" + f" ({', '.join(limits)})" * bool(limits)
     found += f", load {os.getloadavg()[0]:.1f}"
-    if quota and math.ceil(quota) < usable:
-        allowed = math.ceil(quota)
-        return Diagnosis(
-            "cores",
-            "warning",
-            f"{found}: pools start {usable} workers by default, and the quota slows them all down",
-            f"pass num_workers={allowed}",
-        )
     return Diagnosis("cores", "ok", found)
 
 
-def memory_left_bytes() -> int:
-    """Memory that this process may still take, as the system and all its control groups see it."""
-    left = cgroups.memory_left_bytes()
-    return available_memory_bytes() if left is None else max(0, min(available_memory_bytes(), left))
-
-
 def _memory(trial: Trial | Exception) -> Diagnosis:
-    available, limit = memory_left_bytes(), cgroups.memory_limit_bytes()
+    available, limit = available_memory_bytes(), cgroups.memory_limit_bytes()
     per_worker = trial.worker_bytes if isinstance(trial, Trial) else own_bytes()
     found = f"{size(available)} available" + (f" (cgroup limit {size(limit)})" if limit else "")
     found += f"; a worker takes {size(per_worker)} before it has envs" if per_worker else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +12,12 @@ import gymnasium as gym
 import numpy as np
 
 from shoal.build import make_pool
+from shoal.engines.process.descriptors import open_fds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shoal.pool import Pool
-
-# What a worker has been seen to hold open in the pool's process: a socket, its lifeline, a file for its stacks, and two
-# of multiprocessing's. Used where no worker can be started to count again.
-FDS_PER_WORKER = 5
-FDS_PER_POOL = 2  # the file of the shared memory, and its mapping
-FDS_TO_START = 8  # the fork server's own, and what is open only while a worker starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +87,6 @@ def _workers(count: int, method: str) -> Iterator[tuple[Pool, float]]:
         pool.reset(seed=1)
         pool.step(np.zeros(count, np.int64))
         yield pool, perf_counter() - start
-
-
-def open_fds() -> int:
-    """File descriptors that are open in this process."""
-    return len(os.listdir("/proc/self/fd")) - 1  # the listing has opened one itself
 
 
 def own_bytes() -> int:

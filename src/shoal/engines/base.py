@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from shoal.faults import Fault
+    from shoal.seeding import GeneratorState
     from shoal.spec import EnvSpec
 
 
@@ -40,6 +41,7 @@ class Command(IntEnum):
 
 PHASES = {Command.RESET: "reset", Command.STEP: "step", Command.CALL: "call"}
 Call = tuple[str, str, tuple[Any, ...], dict[str, Any]]
+LET_GO = "let_go"  # the operation of a call that closes an env and returns its generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Request:
         action: For STEP, the values of object leaves, in leaf order.
         call: For CALL, ``(operation, name, args, kwargs)``.
         incarnation: Build the env anew first, as its nth self.
+        generator: Then give it this generator, so that it goes on where another left off.
     """
 
     seed: int | None = None
@@ -59,6 +62,7 @@ class Request:
     action: tuple[Any, ...] = ()
     call: Call | None = None
     incarnation: int | None = None
+    generator: GeneratorState | None = None
 
 
 @dataclass(slots=True)
@@ -109,6 +113,7 @@ class EngineConfig:
         start_method: How worker processes start.
         affinity: CPUs for worker processes, given out in turn; None leaves them to the system.
         seed: Root of the pool's seeds, if it has one.
+        recycle_above: Bytes of memory above which a worker process is replaced; None for no limit.
         is_kernel: Whether the factories make kinds of kernel envs.
         registered: Gymnasium's registration of the env, when the factories do not know it.
         bounded_actions: Whether continuous actions outside their space are refused.
@@ -136,6 +141,7 @@ class EngineConfig:
     spares_failed_builds: bool = False
     registered: Any = None
     seed: int | None = None
+    recycle_above: int | None = None
 
     @property
     def num_envs(self) -> int:
@@ -159,6 +165,17 @@ class Engine(Protocol):
     @property
     def take(self) -> Callable[[Any], bool] | None:
         """Takes actions for all envs, or says no to what needs a closer look; None if there is no such way."""
+
+    @property
+    def recycled(self) -> int:
+        """Workers that were replaced because they held too much memory."""
+
+    @property
+    def has_odd_rows(self) -> Callable[[int], bool] | None:
+        """Whether a row of a block has held NaN, or a reward that is not finite, since this was last asked.
+
+        None if the engine does not know.
+        """
 
     @property
     def episodes(self) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shoal.engines.base import Command, Engine, EngineConfig, Request
-from shoal.errors import ArgumentError, ShoalError
+from shoal.errors import ArgumentError, ShippingError, ShoalError
 from shoal.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -24,14 +24,27 @@ _WAITS = 0.5  # an env that is on the CPU for less than this share of its step i
 
 def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
     """A started engine, and the reason for it if it was chosen here."""
-    reason = ""
-    if name == "auto":
+    reason, is_chosen_here = "", name == "auto"
+    if is_chosen_here:
         name, reason = _choose(config)
     elif name == "kernel":
         name, reason = _compiled_or_plain(config)
+    try:
+        return _started(name, config), reason
+    except ShippingError as error:
+        if not is_chosen_here or _wants_workers(config):
+            raise
+        return _started("serial", config), f"it has to stay in this process: {error}"
+
+
+def _started(name: str, config: EngineConfig) -> Engine:
     engine = _class_of(name)(config)
     engine.start()
-    return engine, reason
+    return engine
+
+
+def _wants_workers(config: EngineConfig) -> bool:
+    return config.num_workers is not None or config.start_method is not None
 
 
 def _class_of(name: str) -> Callable[[EngineConfig], Engine]:
@@ -60,7 +73,7 @@ def _choose(config: EngineConfig) -> tuple[str, str]:
         return _compiled_or_plain(config)
     if config.num_envs == 1:
         return "serial", "one env gains nothing from workers"
-    if config.num_workers is not None or config.start_method is not None:
+    if _wants_workers(config):
         return "process", "workers were asked for"
     try:
         step_s, cpu_share = _measure(config)

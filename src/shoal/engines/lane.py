@@ -9,16 +9,17 @@ import contextlib
 import logging
 from dataclasses import replace
 from math import isfinite
-from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.adapters import adapt, describe
 from shoal.arrays import Rows, RowWriter
-from shoal.engines.base import PHASES, Call, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.base import LET_GO, PHASES, Call, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.measuring import measure
 from shoal.errors import EnvConstructError, SpecError, StateError, Where
 from shoal.faults import Fault, fault_from
+from shoal.seeding import GeneratorState, generator_of, give_generator
 from shoal.slot import Info, Row, Slot, copy_leaves
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Lane:
         except BaseException as error:
             if self.worker is None and isinstance(error, KeyboardInterrupt):
                 raise  # in the caller's own thread it is the user's
-            return self._fault(env_id, "construct", error)
+            return self.fault(env_id, "construct", error)
 
     def _build(self, env_id: int) -> None:
         config = self.config
@@ -72,28 +73,44 @@ class Lane:
         self.specs[env_id] = spec = describe(env, config.name)
         if self._spec is not None and (difference := self._spec.difference(spec)):
             raise SpecError(f"built anew, it has other spaces than before: {difference}")
+        is_last = not self.slots or env_id > next(reversed(self.slots))
         self.slots[env_id] = Slot(
             env, config.autoreset, config.max_episode_steps, config.check, finite_rewards=config.finite_rewards
         )
-        # In the order of the ids, whatever the order in which they are built.
-        self.slots = {i: self.slots[i] for i in self.env_ids if i in self.slots}
+        if not is_last:  # they stand in the order of their ids, whatever the order in which they are built
+            self.slots = {i: self.slots[i] for i in self.env_ids if i in self.slots}
 
-    def _rebuild(self, env_id: int, incarnation: int) -> None:
-        """Put a new env in the place of one that failed."""
+    def _rebuild(self, env_id: int, incarnation: int, generator: GeneratorState | None) -> None:
+        """Put a new env in the place of one that failed, or that was at home in another worker."""
         self._incarnations[env_id] = incarnation
         failed = self.slots.pop(env_id, None)
         if failed is not None:
             _close(env_id, failed)
         self._build(env_id)
+        if generator is not None:
+            give_generator(self.slots[env_id].env, generator)
+        self._read_actions()
+
+    def _let_go(self, env_id: int) -> GeneratorState | None:
+        """Close an env that will live on elsewhere; returns its generator, so that it goes on there."""
+        slot = self.slots.pop(env_id)
+        generator = generator_of(slot.env)
+        _close(env_id, slot)
+        self._read_actions()
+        return generator
 
     def attach(self, rows: Rows) -> None:
         """Connect the lane to its memory."""
         self._spec = rows.spec
-        checked = self.config.check != "off"
-        self._writers = [RowWriter(rows, block, checked=checked) for block in range(rows.layout.blocks)]
+        self._writers = [RowWriter(rows, block, self.config.check) for block in range(rows.layout.blocks)]
+        self._rows = rows
         self._action_of = action_reader(rows)
-        self._actions = actions_reader(rows, self.env_ids)
+        self._read_actions()
         self._has_objects = rows.spec.observation.has_objects
+
+    def _read_actions(self) -> None:
+        """Read the actions of the envs that are here, which may be some of the lane's."""
+        self._actions = actions_reader(self._rows, tuple(self.slots))
 
     def detach(self) -> None:
         """Cut a lane that was given up off its memory: what it still writes, nobody reads."""
@@ -108,10 +125,12 @@ class Lane:
         try:
             if request is not None and request.incarnation is not None:
                 is_built = False
-                self._rebuild(env_id, request.incarnation)
+                self._rebuild(env_id, request.incarnation, request.generator)
                 is_built = True
             slot = self._slot(env_id)
             if request is not None and request.call is not None:
+                if request.call[0] == LET_GO:
+                    return Extra(value=self._let_go(env_id), is_answer=True)
                 return Extra(value=answer(slot.env, request.call), is_answer=True)
             if command == Command.STEP:
                 row = slot.step(self._action_of(env_id, request.action if request else ()))
@@ -120,7 +139,7 @@ class Lane:
             return self._write(env_id, slot, row, self._writers[block])
         # Whatever an env raises, SystemExit included, is the env's fault and must not end the thread it runs in.
         except BaseException as error:
-            return self._fault(env_id, PHASES[Command(command)] if is_built else "construct", error)
+            return self.fault(env_id, PHASES[Command(command)] if is_built else "construct", error)
 
     def _slot(self, env_id: int) -> Slot:
         slot = self.slots.get(env_id)
@@ -148,7 +167,8 @@ class Lane:
                         if (
                             terminated is False
                             and truncated is False
-                            and info == {}
+                            and info.__class__ is dict
+                            and not info
                             and reward.__class__ is float
                             and isfinite(reward)
                         ):
@@ -165,35 +185,41 @@ class Lane:
                 if extra is not None:
                     outcomes[env_id] = extra
             except BaseException as error:
-                outcomes[env_id] = self._fault(env_id, "step", error)
+                outcomes[env_id] = self.fault(env_id, "step", error)
                 if self.worker is None and isinstance(error, KeyboardInterrupt):
                     break
         return outcomes
 
-    def _fault(self, env_id: int, phase: str, error: BaseException) -> Fault:
+    def fault(self, env_id: int, phase: str, error: BaseException) -> Fault:
+        """An exception as a fault of one env, with all that is known of it."""
         slot = self.slots.get(env_id)
         return fault_from(
             error,
             env_id=env_id,
             phase=phase,
             worker=self.worker,
-            episode_step=slot.elapsed if slot else None,
+            episode_step=slot.taken if slot else None,
             seed=slot.seed if slot else None,
             incarnation=self._incarnations[env_id],
         )
 
     def _write(self, env_id: int, slot: Slot, row: Row, writer: RowWriter) -> Extra | None:
         obs, reward, terminated, truncated, info = row
-        objects = writer.put_obs(env_id, obs)
+        last_objects = None
+        try:
+            objects = writer.put_obs(env_id, obs)
+            if slot.final is not None and writer.put_final is not None:
+                last_objects = writer.put_final(env_id, slot.final[0])
+        except BaseException:
+            slot.take_back()
+            raise
         writer.reward[env_id] = reward
         writer.terminated[env_id] = terminated
         writer.truncated[env_id] = truncated
         writer.elapsed[env_id] = slot.elapsed
         writer.first[env_id] = slot.first
         if slot.final is not None and writer.put_final is not None:
-            last_obs, last_info = slot.final
-            last_objects = writer.put_final(env_id, last_obs)
-            return Extra(self._own(info) or None, objects, last_info or None, last_objects, has_final=True)
+            return Extra(self._own(info) or None, objects, slot.final[1] or None, last_objects, has_final=True)
         if info or objects is not None:
             return Extra(self._own(info) or None, objects)
         return None
@@ -234,7 +260,10 @@ def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
 def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[Any]]:
     """A function that gives the actions of a whole lane, each as a value of its env's own."""
     column = rows.action[0]
-    if rows.spec.action.is_single and column is not None:
+    if rows.spec.action.is_single and column is not None and env_ids:
+        if env_ids[-1] - env_ids[0] + 1 > len(env_ids):
+            index = np.array(env_ids)
+            return lambda: list(column[index])
         part = column[env_ids[0] : env_ids[-1] + 1]
         return lambda: list(part.copy())
     read = action_reader(rows)
@@ -260,20 +289,6 @@ def answer(env: Any, call: Call) -> Any:
     getter = getattr(env, "get_wrapper_attr", None)
     attribute = getter(name) if getter else getattr(env, name)
     return attribute(*args, **kwargs) if operation == "call" and callable(attribute) else attribute
-
-
-def measure(env: Any, budget_s: float = 0.02) -> tuple[float, float]:
-    """Wall seconds per step with random actions, and the share of them that this thread was on the CPU."""
-    env.reset()
-    steps, wall, cpu = 0, perf_counter(), thread_time()
-    # The median would be steadier, but reading two clocks per step would cost as much as a cheap env's step.
-    while perf_counter() - wall < budget_s or steps < 3:
-        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        steps += 1
-        if terminated or truncated:
-            env.reset()
-    spent = perf_counter() - wall
-    return spent / steps, (thread_time() - cpu) / spent
 
 
 def common_spec(specs: dict[int, EnvSpec], worker_of: Callable[[int], int | None]) -> EnvSpec:

@@ -23,8 +23,10 @@ class SerialEngine:
 
     name = "serial"
     num_workers = 1
+    recycled = 0
     finals_are_columns = False
     take = None
+    has_odd_rows = None
     episodes = None
 
     def __init__(self, config: EngineConfig) -> None:

@@ -21,14 +21,16 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from shoal.arrays import Rows
+from shoal.arrays import Rows, RowWriter
 from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
 from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
-from shoal.errors import EnvTimeout, Where
+from shoal.errors import ClosedPool, EnvTimeout, Where
 from shoal.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from shoal.slot import Row, Slot
 
 _SLICE_S = 0.1
 _log = logging.getLogger("shoal")
@@ -61,18 +63,40 @@ class Results:
             return False
 
 
+class RevocableLane(Lane):
+    """A lane that can be cut off from its rows while its thread is inside an env.
+
+    Attributes:
+        is_writing: Whether the thread is writing a row, so that it is too late to cut it off.
+    """
+
+    is_writing = False
+
+    def _write(self, env_id: int, slot: Slot, row: Row, writer: RowWriter) -> Extra | None:
+        # Raised before the writer is chosen, and looked at after the writers were changed: one of the two sides sees
+        # the other. What was chosen before this call is chosen again.
+        self.is_writing = True
+        try:
+            return super()._write(env_id, slot, row, writer if writer in self._writers else self._writers[0])
+        finally:
+            self.is_writing = False
+
+
 class ThreadLane:
     """A lane with its thread and inbox.
 
     Attributes:
         hung: The fault for which the lane was given up, until it answers after all.
+        running: The env and the command that the thread is at; a new tuple for each.
+        watched: The one that has been waited for, for ``waited_s``.
     """
 
-    def __init__(self, lane: Lane, results: Results) -> None:
+    def __init__(self, lane: RevocableLane, results: Results) -> None:
         self.lane = lane
         self.hung: Fault | None = None
         self.inbox: SimpleQueue[_Work | None] = SimpleQueue()
         self.running: tuple[int, Command] | None = None
+        self.watched: tuple[int, Command] | None = None
         self.waited_s = 0.0
         self.is_built = False
         self.is_building = False
@@ -104,9 +128,11 @@ class ThreadEngine:
     """Runs envs in threads of the caller's process."""
 
     name = "thread"
+    recycled = 0
     finals_are_columns = False
     step_now = None
     take = None
+    has_odd_rows = None
     episodes = None
 
     def __init__(self, config: EngineConfig) -> None:
@@ -116,7 +142,7 @@ class ThreadEngine:
         self.faults: dict[int, Fault] = {}
         self._results = Results()
         self._lanes = [
-            ThreadLane(Lane(config, ids, worker), self._results)
+            ThreadLane(RevocableLane(config, ids, worker), self._results)
             for worker, ids in enumerate(shares(config.num_envs, self.num_workers))
         ]
         self._lane_of = {i: lane for lane in self._lanes for i in lane.lane.env_ids}
@@ -128,6 +154,7 @@ class ThreadEngine:
         self._waiting: set[int] = set()
         self.collected: list[int] = []
         self._clock = AwakeTime(2 * _SLICE_S)
+        self._is_closed = False
 
     def start(self) -> None:
         """Build all envs, each in its own thread."""
@@ -139,7 +166,8 @@ class ThreadEngine:
             self._await_built()
             faults = [fault for lane in self._lanes for fault in lane.build_faults]
             self.faults.update(spared(self.config, faults))
-            specs = {i: spec for lane in self._lanes for i, spec in lane.lane.specs.items()}
+            # Copied in one go: a thread that was given up may still be adding to its own.
+            specs = {i: spec for lane in self._lanes for i, spec in lane.lane.specs.copy().items()}
             self.spec = common_spec(specs, lambda env_id: self._lane_of[env_id].lane.worker)
             layout = row_layout(self.config, self.spec)
             self.rows = Rows(layout, layout.private())
@@ -162,12 +190,18 @@ class ThreadEngine:
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
-        """Put each command into the inbox of its env's thread."""
+        """Put each command into the inbox of its env's thread.
+
+        Raises:
+            ClosedPool: If the threads have been let go, so that nobody would ever look.
+        """
+        if self._is_closed:
+            raise ClosedPool("the pool is closed")
         for i in ids:
             request = requests.get(i) if requests else None
             if request is not None and request.incarnation is not None:
                 self._make_room(i)
-            elif i in self._gone:
+            if i in self._gone:
                 self.faults[i] = self._gone[i]
                 self._refused.append(i)
                 continue
@@ -176,19 +210,28 @@ class ThreadEngine:
             self._lane_of[i].inbox.put((i, self._sequence[i], command, request, block))
 
     def _make_room(self, env_id: int) -> None:
-        """See that there is a thread to build an env in."""
+        """See that there is a thread to build an env in; if there cannot be one, the env is gone."""
         lane = self._lane_of[env_id]
         if lane.hung is not None:
             lane.lane.detach()
+            if lane.lane.is_writing:
+                # It could still finish a row that by then is another's. If it does come back, it is as good as new.
+                lane.lane.attach(self.rows)
+                self._gone[env_id] = lane.hung
+                return
             _dismiss([lane.inbox])
             self._given_up.append(lane)
             ids = lane.lane.env_ids
-            new = ThreadLane(Lane(self.config, ids, lane.lane.worker), self._results)
+            new = ThreadLane(RevocableLane(self.config, ids, lane.lane.worker), self._results)
             new.lane.attach(self.rows)
             new.is_built = True
             self._lanes[self._lanes.index(lane)] = new
             self._lane_of.update(dict.fromkeys(ids, new))
             self._gone.update(dict.fromkeys(ids, replace(lane.hung, is_collateral=True)))
+            for i in [i for i in ids if i in self._waiting]:  # what stands in the old inbox, nobody will do
+                self._waiting.discard(i)
+                self.faults[i] = self._gone[i]
+                self._refused.append(i)
             new.thread.start()
         self._gone.pop(env_id, None)
 
@@ -219,7 +262,6 @@ class ThreadEngine:
 
     def _take(self, result: _Result) -> None:
         lane, env_id, sequence, outcome = result
-        lane.waited_s = 0.0
         lane.hung = None
         if env_id not in self._waiting or sequence != self._sequence[env_id]:
             return  # a late answer of an env that was already given up
@@ -234,6 +276,10 @@ class ThreadEngine:
         for lane in self._lanes:
             running = lane.running
             if running is None or lane.hung is not None:
+                continue
+            if running is not lane.watched:
+                # It began somewhere in this lap: to count all of it would be to give the env less than its time.
+                lane.watched, lane.waited_s = running, 0.0
                 continue
             lane.waited_s += passed_s
             culprit, command = running
@@ -262,6 +308,7 @@ class ThreadEngine:
 
     def close(self) -> None:
         """Let every thread close its envs; a thread that does not come back in time is left behind and named."""
+        self._is_closed = True
         _dismiss([lane.inbox for lane in self._lanes])
         end = monotonic() + self.config.timeouts.close
         for lane in [*self._lanes, *self._given_up]:

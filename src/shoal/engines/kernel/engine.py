@@ -17,7 +17,7 @@ import numpy as np
 
 from shoal.adapters import describe
 from shoal.adapters.kernel_env import PlainKernelEnv, checked_options
-from shoal.arrays import Rows
+from shoal.arrays import Rows, words
 from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.kernel.actions import ActionIntake
 from shoal.engines.kernel.compiling import compile_kernel
@@ -51,6 +51,7 @@ class KernelEngine:
     """Runs compiled envs. A command is carried out when it is submitted, so its result is there at once."""
 
     name = "kernel"
+    recycled = 0
     finals_are_columns = True
 
     def __init__(self, config: EngineConfig) -> None:
@@ -88,6 +89,8 @@ class KernelEngine:
         self._steps = np.zeros(count, np.int64)
         self._progress = np.zeros(self.num_workers, np.int64)
         self._ended = np.zeros(self.num_workers, np.int64)
+        self._odd = np.zeros(1, np.int64)
+        self._odd_word = words(self._odd)
         # The last seed of each env, for messages; -1 for none, or one that is too large to be remembered.
         self._seed_of = np.full(count, -1, np.int64)
         self._tables = [self._table(block) for block in range(layout.blocks)]
@@ -131,6 +134,7 @@ class KernelEngine:
             **self._state(block),
             "progress": self._progress,
             "ends": self._ended,
+            "odd": self._odd,
             **{f"final{j}": column for j, column in enumerate(rows.final)},
             **{f"action{j}": column for j, column in enumerate(rows.action)},
             **{f"final_info_{name}": column for name, column in rows.final_info.items()},
@@ -138,9 +142,17 @@ class KernelEngine:
         # Columns for final rows exist under same_step only, and the loop touches them under no other rule.
         addresses = [arrays[c.name].ctypes.data if c.name in arrays else 0 for c in columns(self.spec)]
         limit = self.config.max_episode_steps
-        head = [self.config.num_envs, MODES[self.config.autoreset], NO_LIMIT if limit is None else limit]
+        limit = NO_LIMIT if limit is None else limit
+        head = [self.config.num_envs, MODES[self.config.autoreset], limit, int(self.config.finite_rewards)]
         assert len(head) == HEADER  # noqa: S101
         return np.array([*head, *addresses], np.uint64)
+
+    def has_odd_rows(self, block: int) -> bool:
+        """Whether a row has held NaN, or a reward that is not finite, since this was last asked."""
+        if not self._odd_word[0]:
+            return False
+        self._odd_word[0] = 0
+        return True
 
     @property
     def episodes(self) -> int:
@@ -216,7 +228,9 @@ class KernelEngine:
         return place + 1
 
     def _fault(self, error: Exception, env_id: int, command: Command) -> Fault:
-        step, seed = int(self._steps[env_id]), int(self._seed_of[env_id])
+        # What fails after the end of an episode is the reset of the next, which has no steps yet.
+        step = 0 if self._over[env_id] else int(self._steps[env_id])
+        seed = int(self._seed_of[env_id])
         return fault_from(
             error, env_id=env_id, phase=PHASES[command], episode_step=step, seed=None if seed < 0 else seed
         )

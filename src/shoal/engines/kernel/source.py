@@ -5,7 +5,10 @@ lists to walk and no branches on types. It reads where everything lies from a ta
 from Python hands over two arrays and three numbers whatever the env:
 
     table[0]    number of envs          table[1]  autoreset mode        table[2]  time limit
-    table[3:]   addresses of columns, in the order of ``columns``
+    table[3]    whether a reward must be finite
+    table[4:]   addresses of columns, in the order of ``columns``
+
+It raises ``odd[0]`` when a row has a number that is none, so that nobody has to look for one in all the others.
 
 Source, and not a closure over the author's functions, because numba keeps compiled code on disk only for functions
 that stand in a file.
@@ -25,7 +28,7 @@ from shoal.slot import Autoreset
 if TYPE_CHECKING:
     from shoal.spec import EnvSpec, SpaceTree
 
-HEADER = 3
+HEADER = 4
 MODES = {Autoreset.NEXT_STEP: 0, Autoreset.SAME_STEP: 1, Autoreset.DISABLED: 2}
 NO_LIMIT = 2**62
 
@@ -48,6 +51,7 @@ def columns(spec: EnvSpec) -> list[Column]:
         Column("steps", "np.int64", ()),
         Column("progress", "np.int64", ()),
         Column("ends", "np.int64", ()),
+        Column("odd", "np.int64", ()),
         Column("reward", "np.float64", ()),
         Column("elapsed", "np.int32", ()),
         Column("terminated", "np.bool_", ()),
@@ -82,18 +86,24 @@ def loop_source(spec: EnvSpec) -> str:
         for k, column in enumerate(columns(spec))
     )
     report = [_assign(f"info_{f.name}[i]", f"env.{f.name}", f.shape) for f in spec.info]
-    begin = [*_FIRST_ROW, *report]
+    look = [
+        f"for x in obs{j}[i].ravel():\n{{indent}}    if x != x:\n{{indent}}        odd[0] = 1"
+        for j, leaf in enumerate(spec.observation.leaves)
+        if leaf.dtype.kind in "fc"
+    ]
+    begin = [*_FIRST_ROW, *report, *look]
     parts = {
         "bind": bind,
         "obs": _value(spec.observation, "Obs", "obs"),
         "action": _value(spec.action, "Action", "action"),
-        "report": _lines(report, 8),
+        "report": _lines([*report, *look], 8),
         "begin": _lines(begin, 8),
         "begin_in_step": _lines(begin, 12),
         "keep_final": _lines(
             [
                 *(f"final{j}[i][...] = obs{j}[i]" for j in range(len(spec.observation.leaves))),
                 *(_assign(f"final_info_{f.name}[i]", f"env.{f.name}", f.shape) for f in spec.info),
+                *look,
             ],
             16,
         ),
@@ -122,7 +132,7 @@ def _assign(target: str, value: str, shape: tuple[int, ...]) -> str:
 
 
 def _lines(statements: list[str], indent: int) -> str:
-    return "\n".join(" " * indent + statement for statement in statements)
+    return "\n".join(" " * indent + statement.format(indent=" " * indent) for statement in statements)
 
 
 # The row of an env that has just been reset, on demand or by itself.
@@ -149,6 +159,7 @@ def step_rows(table, ids, start, stop, slot):
     n = np.int64(table[0])
     mode = np.int64(table[1])
     limit = np.int64(table[2])
+    strict = table[3] != 0
 {bind}
     for k in range(start, stop):
         progress[slot] = k
@@ -162,9 +173,10 @@ def step_rows(table, ids, start, stop, slot):
             continue
         gain, ended = step(env, {action}, rng, obs)
         if not isfinite(gain):
-            raise ValueError("reward: expected a finite number")
+            if strict:
+                raise ValueError("reward: expected a finite number")
+            odd[0] = 1
         count = steps[i] + 1
-        steps[i] = count
         cut = count >= limit
         reward[i] = gain
         elapsed[i] = count
@@ -179,7 +191,8 @@ def step_rows(table, ids, start, stop, slot):
 {keep_final}
                 reset(env, rng, obs)
                 first[i] = True
-                steps[i] = 0
+                count = 0
+        steps[i] = count
 {report}
 
 

@@ -62,7 +62,11 @@ def encode_extra(env_id: int, extra: Extra, *, allow_pickle: bool = False) -> by
 def decode_extras(data: bytes, *, allow_pickle: bool = False) -> list[tuple[int, Extra]]:
     """The rows' extras behind joined ``encode_extra``."""
     try:
-        return [(env_id, Extra(*parts)) for env_id, *parts in decode(data, allow_pickle=allow_pickle)]
+        rows = decode(data, allow_pickle=allow_pickle)
+        return [
+            (env_id, Extra(info, objects, final_info, final_objects, has_final))
+            for env_id, info, objects, final_info, final_objects, has_final in rows
+        ]
     except (TypeError, ValueError) as error:
         raise error if isinstance(error, CodecError) else CodecError(f"no extras: {error}") from error
 
@@ -92,34 +96,41 @@ def decode(data: bytes | memoryview, *, allow_pickle: bool = False) -> Any:
 def _encode(out: bytearray, value: Any, path: str, allow_pickle: bool, depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise SpecError(f"{path}: nested more than {_MAX_DEPTH} levels deep")
-    kind = value.__class__
-    scalar = _SCALARS.get(kind)
-    if scalar is not None:
-        scalar(out, value)
-    elif kind in _SEQUENCES:
-        out += _SEQUENCES[kind] + _LENGTH.pack(len(value))
-        for i, item in enumerate(value):
-            _encode(out, item, f"{path}[{i}]", allow_pickle, depth + 1)
-    elif kind in _MAPPINGS:
-        out += b"d" + _LENGTH.pack(len(value))
-        for key, item in value.items():
-            _encode(out, key, path, allow_pickle, depth + 1)
-            _encode(out, item, f"{path}[{key!r}]", allow_pickle, depth + 1)
-    elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-        _encode_array(out, value, path, allow_pickle, depth)
-    elif isinstance(value, np.generic):
-        out += b"g"
-        _encode_array(out, np.asarray(value), path, allow_pickle, depth)
-    elif kind is GraphInstance:
-        out += b"G"
-        _encode(out, tuple(value), path, allow_pickle, depth + 1)
-    elif allow_pickle:
-        _block(out, b"P", shipping.pickle_value(value, path))
-    else:
-        raise SpecError(
-            f"{path}: {kind.__module__}.{kind.__qualname__} is not plain data, so it cannot leave the worker; "
-            "leave it out, turn it into numbers, strings or arrays, or make the pool with allow_pickle=True"
-        )
+    try:
+        kind = value.__class__
+        scalar = _SCALARS.get(kind)
+        if scalar is not None:
+            scalar(out, value)
+        elif kind in _SEQUENCES:
+            items = tuple(value)  # a thread of the env may add to it meanwhile
+            out += _SEQUENCES[kind] + _LENGTH.pack(len(items))
+            for i, item in enumerate(items):
+                _encode(out, item, f"{path}[{i}]", allow_pickle, depth + 1)
+        elif kind in _MAPPINGS:
+            out += b"d" + _LENGTH.pack(len(value))
+            for key, item in value.items():
+                _encode(out, key, path, allow_pickle, depth + 1)
+                _encode(out, item, f"{path}[{key!r}]", allow_pickle, depth + 1)
+        elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+            _encode_array(out, value, path, allow_pickle, depth)
+        elif isinstance(value, np.generic):
+            out += b"g"
+            _encode_array(out, np.asarray(value), path, allow_pickle, depth)
+        elif kind is GraphInstance:
+            out += b"G"
+            _encode(out, tuple(value), path, allow_pickle, depth + 1)
+        elif allow_pickle:
+            _block(out, b"P", shipping.pickle_value(value, path))
+        else:
+            raise SpecError(
+                f"{path}: {kind.__module__}.{kind.__qualname__} is not plain data, so it cannot leave the worker; "
+                "leave it out, turn it into numbers, strings or arrays, or make the pool with allow_pickle=True"
+            )
+    except ShoalError:
+        raise
+    # Dead references, dicts that a thread of the env changes meanwhile, more bytes than a length can tell.
+    except Exception as error:
+        raise SpecError(f"{path}: cannot leave the worker ({type(error).__name__}: {error})") from error
 
 
 def _block(out: bytearray, tag: bytes, data: bytes | memoryview) -> None:
@@ -234,7 +245,10 @@ class _Reader:
     def pickled(self, depth: int) -> Any:
         if not self.allow_pickle:
             raise CodecError("a pickle, though this pool takes plain data only")
-        return shipping.unpickle_value(self.block())
+        try:
+            return shipping.unpickle_value(self.block())
+        except (Exception, SystemExit) as error:
+            raise CodecError(f"a pickle that cannot be loaded here ({type(error).__name__}: {error})") from error
 
 
 _DECODERS: dict[bytes, Callable[[_Reader, int], Any]] = {

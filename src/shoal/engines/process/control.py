@@ -1,10 +1,12 @@
 """The shared words through which a pool and its workers talk on every step.
 
-    pool writes     issued, command, flagged, block, rounds    worker writes   finished, progress, order, running, notes
+    pool writes     issued, command, flagged, block, host, rounds, leaving
+    worker writes   finished, progress, order, running, notes
 
 Each env has a sequence number: a command raises ``issued``, its completion copies it to ``finished``, so pending
 means unequal, and a result can only be taken for the command it answers. The upper half of the number is the
-env's incarnation. A lane lists what it finished in ``order``, a ring with a place for each of its envs, and
+env's incarnation. ``host`` is the lane that an env is at home in. A lane lists what it finished in ``order``, where
+each lane has a ring with room for all envs that it may have, and
 publishes it by raising ``progress``. A step of the whole pool needs less: the pool raises the number in ``rounds``,
 and a lane that sees a new number steps all its envs. Every word has one writer, so no lock is needed and no death
 can leave one.
@@ -13,11 +15,15 @@ can leave one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shoal.arrays import Arena, Columns, Layout, RowLayout, words
 from shoal.engines.process.wake import SEMAPHORE_BYTES, Semaphore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
@@ -26,25 +32,28 @@ class Plan:
 
     rows: RowLayout
     layout: Layout
-    lanes: tuple[range, ...]
+    lanes: int
+    capacity: int
 
     @classmethod
-    def of(cls, rows: RowLayout, lanes: tuple[range, ...], num_workers: int) -> Plan:
-        """Lay out rows and control words for these lanes."""
+    def of(cls, rows: RowLayout, lanes: int, num_workers: int, capacity: int) -> Plan:
+        """Lay out rows and control words for so many lanes of at most ``capacity`` envs."""
         layout = Layout()
         rows.reserve(layout)
-        for name, dtype in (("issued", np.int64), ("finished", np.int64), ("order", np.int32)):
+        for name, dtype in (("issued", np.int64), ("finished", np.int64), ("host", np.int32)):
             layout.add(name, (rows.num_envs,), dtype)
+        layout.add("order", (lanes * capacity,), np.int32)
         for name in ("command", "flagged", "block"):
             layout.add(name, (rows.num_envs,), np.uint8)
-        layout.add("progress", (len(lanes),), np.int64)
-        layout.add("rounds", (len(lanes),), np.int64)
-        layout.add("running", (len(lanes),), np.int32)
+        layout.add("progress", (lanes,), np.int64)
+        layout.add("rounds", (lanes,), np.int64)
+        layout.add("running", (lanes,), np.int32)
         layout.add("notes", (num_workers,), np.int64)
+        layout.add("leaving", (num_workers,), np.uint8)
         layout.add("stop", (1,), np.uint8)
-        layout.add("go", (len(lanes), SEMAPHORE_BYTES), np.uint8)
+        layout.add("go", (lanes, SEMAPHORE_BYTES), np.uint8)
         layout.add("done", (SEMAPHORE_BYTES,), np.uint8)
-        return cls(rows, layout, lanes)
+        return cls(rows, layout, lanes, capacity)
 
 
 class Control:
@@ -64,21 +73,22 @@ class Control:
         self.command = words(self.command_N)
         self.block = words(self.block_N)
         self.flagged = words(self.columns["flagged"])
+        self.host = words(self.columns["host"])
         self.order = words(self.columns["order"])
         self.progress = words(self.columns["progress"])
         self.rounds = words(self.columns["rounds"])
         self.running = words(self.columns["running"])
         self.notes = words(self.columns["notes"])
+        self.leaving = words(self.columns["leaving"])
         self.stop = words(self.columns["stop"])
         if create:
             self.columns["running"][:] = -1
-        self.lanes = plan.lanes
         self.go = [Semaphore(arena.address(word), create=create) for word in self.columns["go"]]
         self.done = Semaphore(arena.address(self.columns["done"]), create=create)
 
-    def clear_lane(self, lane: int, rounds: int) -> None:
+    def clear_lane(self, lane: int, env_ids: Sequence[int], rounds: int) -> None:
         """Make a lane whose worker is dead as good as new: nothing pending, nothing published."""
-        for i in self.lanes[lane]:
+        for i in env_ids:
             self.issued[i] = self.finished[i] = ((self.issued[i] >> 32) + 1) << 32
         self.progress[lane] = 0
         self.rounds[lane] = rounds

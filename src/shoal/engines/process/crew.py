@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import warnings
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from time import monotonic
@@ -13,20 +15,51 @@ from shoal.arrays import Arena
 from shoal.engines.base import AwakeTime, EngineConfig
 from shoal.engines.lane import common_spec, spared
 from shoal.engines.process import shipping
+from shoal.engines.process.descriptors import FDS_PER_WORKER, FDS_TO_START, fds_for, require_descriptors
 from shoal.engines.process.launch import WorkerProcess, start_method
+from shoal.engines.process.notes import unpack_fault
 from shoal.engines.process.stderr import StderrRelay
-from shoal.engines.process.wire import Frame, Kind, WireError
+from shoal.engines.process.wire import Frame, FrameError, Kind, WireError
 from shoal.engines.process.worker import Boot, SharedFd
-from shoal.errors import ClosedPool, ResourceError, Where
+from shoal.errors import ClosedPool, EnvTimeout, FaultError, ResourceError, Where, WorkerDied
 from shoal.faults import Fault
+from shoal.machine import usable_cores
 from shoal.seeding import entropy
+from shoal.spec import EnvSpec
+from shoal.streams import keep_streams_taken
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shoal.engines.process.control import Control, Plan
-    from shoal.spec import EnvSpec
 
 _SLICE_S = 0.05
 _DYING_S = 5.0
+_CROWD = 2  # workers per core from which on it is worth a word
+_has_warned = False
+
+
+class Patience:
+    """Called while a worker is waited for: raises if it is gone, or has kept us waiting for too long."""
+
+    def __init__(self, worker: WorkerProcess, limit_s: float | None) -> None:
+        self._worker = worker
+        self._limit_s = limit_s
+        self._waited_s = 0.0
+        self._clock = AwakeTime(2 * _SLICE_S)
+
+    def __call__(self) -> None:
+        """Look.
+
+        Raises:
+            WireError: If the worker is gone.
+            FrameError: If it has been silent for too long.
+        """
+        if not self._worker.is_alive():
+            raise WireError(0, "the worker process is gone")
+        self._waited_s += self._clock.lap()
+        if self._limit_s is not None and self._waited_s > self._limit_s:
+            raise FrameError(0, f"it stopped in the middle of a message for {self._waited_s:.1f} s")
 
 
 @dataclass
@@ -37,12 +70,14 @@ class Construction:
     built: set[int] = field(default_factory=set)
     waited_s: float = 0.0
 
-    def lost(self, why: str, stacks: str = "") -> Fault:
+    def lost(self, why: str, evidence: str, kind: type[FaultError]) -> Fault:
         """The fault of a worker that will not finish."""
         left = [i for i in self.worker.env_ids if i not in self.built]
         # Envs are built in order, so the first one missing is the one that did it.
         ids = tuple(left[:1]) or self.worker.env_ids
-        return Fault(Where(ids, "construct", self.worker.index, self.worker.pid), why, stacks)
+        fault = Fault(Where(ids, "construct", self.worker.index, self.worker.pid), why, evidence)
+        # An env could not be built, and the death or the hang of its worker is why.
+        return replace(fault, cause=replace(fault, error_class=kind).to_error())
 
 
 class Crew:
@@ -54,24 +89,35 @@ class Crew:
         memory_fd: The file behind the shared memory.
     """
 
-    def __init__(self, config: EngineConfig, lanes: tuple[range, ...], worker_of_lane: list[int]) -> None:
+    def __init__(self, config: EngineConfig, lanes_of_worker: list[list[tuple[int, range]]]) -> None:
         self.config = config
         self.method = start_method(config.start_method)
         self.workers: list[WorkerProcess] = []
         self.lost: dict[int, Fault] = {}
-        self.relay = StderrRelay()
-        self._generations = [0] * (max(worker_of_lane) + 1)
+        self._faults: list[Fault] = []
+        self._shares = lanes_of_worker
+        self._generations = [0] * len(lanes_of_worker)
         # A worker's generators follow the pool's seed, so that envs which use them repeat with it.
         self._entropy = config.seed if config.seed is not None else entropy()
-        self.memory_fd = Arena.open_file()
         self._control: Control | None = None
         self._specs: dict[int, EnvSpec] = {}
         self._closing = threading.Lock()
         self._is_closed = False
         self._owner_pid = os.getpid()
-        self._shares: list[list[tuple[int, range]]] = [[] for _ in range(max(worker_of_lane) + 1)]
-        for lane, worker in enumerate(worker_of_lane):
-            self._shares[worker].append((lane, lanes[lane]))
+        self._open()
+
+    def _open(self) -> None:
+        workers = len(self._shares)
+        require_descriptors(fds_for(workers), f"{workers} worker{'s' * (workers != 1)}")
+        with contextlib.ExitStack() as undo:
+            try:
+                keep_streams_taken()
+                self.memory_fd = Arena.open_file()
+                undo.callback(os.close, self.memory_fd)
+                self.relay = StderrRelay()
+            except (OSError, RuntimeError) as error:
+                raise ResourceError(f"no pool can be started here ({error})") from error
+            undo.pop_all()
 
     def start(self) -> dict[int, Fault]:
         """Start all workers and wait until each has built its envs; returns those that the pool starts without.
@@ -79,9 +125,11 @@ class Crew:
         Raises:
             EnvConstructError: Naming every env that could not be built.
         """
+        _warn_of_crowd(len(self._shares) if self.config.num_workers else 1)
         for index in range(len(self._shares)):
             self.workers.append(WorkerProcess(self._boot(index), self.method, self.relay))
-        return spared(self.config, self._await_ready())
+        self._faults += self._await_ready()
+        return spared(self.config, self._faults)
 
     def _boot(self, index: int) -> Boot:
         lanes, nothing = self._shares[index], SharedFd(-1)
@@ -100,31 +148,62 @@ class Crew:
             generation=self._generations[index],
         )
 
-    def replace(self, index: int, plan: Plan, rounds: int) -> None:
-        """Start a worker without envs in the place of one that is gone.
+    def bury(self, index: int) -> None:
+        """See that a worker is dead before another gets its memory.
 
         Raises:
-            ShoalError: If the machine does not give another process, or the pool is being closed.
+            ShoalError: If it cannot be killed, or the pool is being closed.
         """
+        with self._at_work():
+            worker = self.workers[index]
+            worker.kill()
+            if not worker.join(_DYING_S):
+                told = f"worker {worker.index} (pid {worker.pid}) cannot be killed: it hangs in the kernel"
+                raise ResourceError(told)
+            worker.release()
+
+    def replace(self, index: int, plan: Plan, rounds: int) -> None:
+        """Start a worker without envs in the place of one that was buried.
+
+        Raises:
+            ShoalError: If there can be no other one now. The place is free then, and it can be tried again.
+        """
+        with self._at_work():
+            require_descriptors(FDS_PER_WORKER + FDS_TO_START, "another worker")
+            self._generations[index] += 1
+            worker = WorkerProcess(self._boot(index), self.method, self.relay)
+            self.workers[index : index + 1] = [worker]
+        try:
+            self._attach(worker, plan, rounds)
+        except WireError as error:
+            told = f"the worker process that was to take its place is gone: {worker.end_after(error)}"
+            raise ResourceError(f"{told}\n{worker.last_words()}".rstrip()) from error
+        # Only now: until it has been told where to work, it is no better than none.
+        self.lost.pop(index, None)
+
+    def give_lanes(self, index: int, lanes: list[tuple[int, range]]) -> None:
+        """Say which lanes the next worker in a place has; a place behind the last one is made."""
+        self._generations += [0] * (index + 1 - len(self._generations))
+        self._shares[index : index + 1] = [lanes]
+
+    def retire(self, index: int) -> None:
+        """End a worker that has no envs any more; its place is free."""
+        worker = self.workers[index]
+        where = Where((), "close", index, worker.pid)
+        self.lost[index] = Fault(where, "it was replaced", error_class=WorkerDied)
+        self.bury(index)
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Keep another thread from closing the pool meanwhile."""
         with self._closing:
             if self._is_closed:
                 raise ClosedPool("the pool is closed")
-            self._generations[index] += 1
-            self.workers[index] = worker = WorkerProcess(self._boot(index), self.method, self.relay)
-        del self.lost[index]
-        self._attach(worker, plan, rounds)
-
-    def bury(self, index: int) -> None:
-        """See that a worker is dead before another gets its memory."""
-        worker = self.workers[index]
-        worker.kill()
-        if not worker.join(_DYING_S):
-            raise ResourceError(f"worker {worker.index} (pid {worker.pid}) cannot be killed: it hangs in the kernel")
-        worker.release()
+            yield
 
     def _await_ready(self) -> list[Fault]:
-        """Wait until every worker has built its envs or failed, all under one clock; returns what failed."""
-        pending = {worker: Construction(worker) for worker in self.workers}
+        """Wait until every worker has come as far as it was told or failed, all under one clock; what failed."""
+        pending = {worker: Construction(worker) for worker in self._sound_workers()}
         clock, faults = AwakeTime(2 * _SLICE_S), []
         while pending:
             connection.wait([worker.channel.socket for worker in pending], _SLICE_S)
@@ -142,61 +221,82 @@ class Crew:
         construction.waited_s += passed_s
         try:
             while frame := worker.channel.receive(0):
+                if frame.kind is Kind.READY:
+                    return self._take_ready(worker, frame)
                 if frame.kind is not Kind.BUILT:
-                    return self._take_ready(frame)
+                    raise FrameError(0, f"a {frame.kind.name} frame from a worker that is not ready")
                 construction.built.add(frame.env_id)
                 construction.waited_s = 0.0
             self.check(worker)
-        except WireError:
-            return self._lose(construction, f"the worker process is gone: {worker.how_it_ended()}", worker.last_words())
+        except WireError as error:
+            return self._lose(construction, f"the worker process is gone: {worker.end_after(error)}", WorkerDied)
         if limit is not None and construction.waited_s > limit:
-            return self._lose(construction, f"no answer after {construction.waited_s:.1f} s", worker.stacks())
+            return self._lose(construction, f"no answer after {construction.waited_s:.1f} s", EnvTimeout)
         return None
 
-    def _lose(self, construction: Construction, why: str, evidence: str) -> list[Fault]:
+    def _lose(self, construction: Construction, why: str, kind: type[FaultError]) -> list[Fault]:
         """The faults of a worker that will not finish: of the env that did it, and of those that fell with it."""
-        fault = construction.lost(why, evidence)
-        construction.worker.kill()
-        self.lost[construction.worker.index] = fault
-        others = tuple(i for i in construction.worker.env_ids if i not in fault.where.env_ids)
+        worker = construction.worker
+        fault = construction.lost(why, worker.stacks() if kind is EnvTimeout else worker.last_words(), kind)
+        worker.kill()
+        self.lost[worker.index] = fault
+        others = tuple(i for i in worker.env_ids if i not in fault.where.env_ids)
         if not others or not self.config.spares_failed_builds:
             return [fault]
         return [fault, replace(fault, where=replace(fault.where, env_ids=others), is_collateral=True)]
 
-    def _take_ready(self, frame: Frame) -> list[Fault]:
-        kinds, index, faults = shipping.unpickle_value(frame.payload)
-        self._specs.update({env_id: kinds[place] for env_id, place in index.items()})
-        return [self.unpack_fault(fault) for fault in faults]
-
-    @staticmethod
-    def unpack_fault(portable: tuple[Fault, bytes]) -> Fault:
-        """A fault with its exception, if that came along."""
-        fault, cause = portable
+    def _take_ready(self, worker: WorkerProcess, frame: Frame) -> list[Fault]:
+        """What a worker tells of its envs at first, and later that it has found its memory."""
         try:
-            return replace(fault, cause=shipping.unpickle_value(cause)) if cause else fault
-        except Exception:  # a class that only the worker can import: its text is all there is
-            return fault
+            kinds, index, packed, is_lost = shipping.unpickle_value(frame.payload)
+            specs = {env_id: kinds[place] for env_id, place in index.items()}
+            faults = [unpack_fault(data) for data in packed]
+        except (Exception, SystemExit) as error:
+            told = f"a READY frame that cannot be read ({type(error).__name__}: {error})"
+            raise FrameError(0, told) from error
+        told_of = {*specs, *(i for fault in faults for i in fault.where.env_ids)}
+        is_attached = self._control is not None
+        if told_of != (set() if is_attached and not faults else set(worker.env_ids)) or not all(
+            isinstance(spec, EnvSpec) for spec in specs.values()
+        ):
+            raise FrameError(0, "a READY frame that is not about the envs of its worker")
+        self._specs.update(specs)
+        if is_lost:
+            self.lost[worker.index] = faults[0]
+        return faults
+
+    def _sound_workers(self) -> list[WorkerProcess]:
+        return [worker for worker in self.workers if worker.index not in self.lost]
 
     def specs(self) -> EnvSpec:
         """The spec that all envs share."""
         worker_of = {i: worker.index for worker in self.workers for i in worker.env_ids}
         return common_spec(self._specs, worker_of.get)
 
-    def attach(self, control: Control, plan: Plan) -> None:
-        """Tell every worker where things are in the shared memory."""
+    def attach(self, control: Control, plan: Plan) -> dict[int, Fault]:
+        """Tell every worker where things are in the shared memory; returns the envs that the pool starts without.
+
+        Raises:
+            EnvConstructError: Naming every env of a worker that could not make use of it.
+        """
         self._control = control
-        for worker in self.workers:
-            if worker.index not in self.lost:
+        for worker in self._sound_workers():
+            try:
                 self._attach(worker, plan, 0)
+            except WireError as error:
+                told = f"the worker process is gone: {worker.end_after(error)}"
+                self._faults += self._lose(Construction(worker, set(worker.env_ids)), told, WorkerDied)
+        self._faults += self._await_ready()
+        return spared(self.config, self._faults)
 
     def _attach(self, worker: WorkerProcess, plan: Plan, rounds: int) -> None:
         payload = shipping.pickle_value((plan, rounds), "the plan")
-        worker.channel.send(Kind.ATTACH, -1, payload, lambda: self.check(worker))
+        worker.channel.send(Kind.ATTACH, -1, payload, Patience(worker, self.config.timeouts.construct))
 
     def check(self, worker: WorkerProcess) -> None:
         """Raise ``WireError`` if the worker is gone."""
         if not worker.is_alive():
-            raise WireError(0, f"worker {worker.index} is gone: {worker.how_it_ended()}")
+            raise WireError(0, "the worker process is gone")
 
     def close(self) -> None:
         """Ask every worker to stop, wait for at most the close deadline, kill what is left, and leave nothing."""
@@ -226,3 +326,17 @@ class Crew:
         control.stop[0] = 1
         for semaphore in control.go:
             semaphore.post()
+
+
+def _warn_of_crowd(workers: int) -> None:
+    """Say once, with numbers, that workers were asked for which can only take turns."""
+    global _has_warned
+    cores = usable_cores()
+    if workers > _CROWD * cores and not _has_warned:
+        _has_warned = True
+        warnings.warn(
+            f"{workers} worker processes share {cores} usable cores, so most of them wait for their turn. That pays "
+            f"only if envs spend their time waiting for something else; if they compute, num_workers={cores} is faster",
+            UserWarning,
+            stacklevel=2,
+        )

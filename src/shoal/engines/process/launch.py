@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -18,11 +19,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Arena
+from shoal.cgroups import oom_kills
 from shoal.engines.process import worker as worker_module
-from shoal.engines.process.wire import Channel
-from shoal.engines.process.worker import Boot, SharedFd, single_threaded_libraries
+from shoal.engines.process.wire import Channel, FrameError, WireError
+from shoal.engines.process.worker import Boot, SharedFd, single_threaded_libraries, unset_thread_variables
 from shoal.errors import ArgumentError, ResourceError
-from shoal.machine import descendants, oom_kills, peak_resident_bytes, resident_bytes
+from shoal.machine import descendants, peak_resident_bytes, resident_bytes
+from shoal.streams import keep_streams_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 METHODS = ("forkserver", "fork", "spawn")
 _FORCED_FORK = "fork!"
 _GRACE_S = 0.3
+_STACKS_BYTES = 1 << 16
+_UNKNOWN_CODE = 255  # multiprocessing's word for it too
 # What every worker needs, loaded once in the fork server instead of once per worker.
 _PRELOAD = ["shoal.engines.process.worker", "gymnasium"]
 _starting = threading.Lock()
@@ -41,6 +46,8 @@ _running: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
 class WorkerProcess:
     """A worker as its pool sees it: the process, the channel to it, and the pipe that ties it to our life.
 
+    Another thread may close the pool at any time: what it has closed is told as such, and not touched any more.
+
     Attributes:
         peak_bytes: The most memory it was seen to hold.
     """
@@ -49,46 +56,85 @@ class WorkerProcess:
         self.index = boot.worker
         self.env_ids = tuple(boot.env_ids)
         self.peak_bytes: int | None = None
+        self.process: Any = None
         self._relay = relay
+        self._is_own_child = method != "forkserver"
         self._oom_kills = oom_kills()
-        mine, theirs = socket.socketpair()
-        end_of_life, self._lifeline = os.pipe()
-        heard, spoken = os.pipe()
-        self._stacks = Arena.open_file()
+        self._closing = threading.RLock()
+        try:
+            # All that is ours is closed if anything fails, and what is the worker's in any case.
+            with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+                self.process = self._open_and_start(boot, method, ours, theirs)
+                self._ours = ours.pop_all()
+        except ResourceError:
+            raise
+        except OSError as error:
+            raise _cannot_start(boot.worker, error) from error
+        self.pid: int = self.process.pid
+
+    def _open_and_start(self, boot: Boot, method: str, ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> Any:
+        keep_streams_taken()
+        mine, other = socket.socketpair()
+        theirs.callback(other.close)
         self.channel = Channel(mine)
-        self._stderr = relay.add(heard)
-        # A forked worker must not hold our ends of its pipes. Those of its siblings go at the fork.
-        inherited = (mine.fileno(), self._lifeline, heard) if method == "fork" else ()
+        ours.callback(self.channel.close)
+        end_of_life, self._lifeline = os.pipe()
+        theirs.callback(os.close, end_of_life)
+        ours.callback(os.close, self._lifeline)
+        self._stacks = Arena.open_file()
+        ours.callback(os.close, self._stacks)
+        stacks = os.dup(self._stacks)
+        theirs.callback(os.close, stacks)
+        heard, spoken = os.pipe()
+        theirs.callback(os.close, spoken)
+        with contextlib.ExitStack() as until_taken:
+            until_taken.callback(os.close, heard)
+            self._stderr = self._relay.add(heard)
+            until_taken.pop_all()
+        ours.callback(self._relay.remove, self._stderr)
+        # From here on a process that is forked from ours, this worker included, lets go of our ends.
+        _running.add(self)
+        ours.callback(_running.discard, self)
         boot = replace(
             boot,
-            channel=SharedFd(theirs.fileno()),
+            channel=SharedFd(other.fileno()),
             lifeline=SharedFd(end_of_life),
-            stacks=SharedFd(self._stacks),
+            stacks=SharedFd(stacks),
             stderr=SharedFd(spoken),
-            inherited_fds=inherited,
         )
-        try:
-            self.process = _start(boot, method)
-            self.pid: int = self.process.pid
-            _running.add(self)
-        except BaseException:
-            self._close_fds()
-            raise
-        finally:
-            os.close(end_of_life)
-            os.close(spoken)
-            theirs.close()
+        return _start(boot, method)
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
         try:
-            return bool(self.process.is_alive())
+            return bool(self.process.is_alive()) and not self._was_reaped_by_another()
         except ValueError:  # another thread has closed the pool
             return False
+
+    def _was_reaped_by_another(self) -> bool:
+        """Whether somebody else took its exit code, with ``os.wait`` or by ignoring SIGCHLD.
+
+        For ``multiprocessing`` it then runs for ever. The fork server's children are its own to wait for.
+        """
+        if self._is_own_child:
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                self.process._popen.returncode = _UNKNOWN_CODE
+                return True
+            except PermissionError:  # an env has made it another user's
+                return False
+        return False
 
     def look(self) -> None:
         """Note how much memory it holds; once it is dead, nobody can tell any more."""
         self.peak_bytes = peak_resident_bytes(self.pid) or self.peak_bytes
+
+    def end_after(self, error: WireError) -> str:
+        """End a worker with which there is no talking any more; in words, what happened."""
+        told = f"it was ended: {error.args[-1]}" if isinstance(error, FrameError) else self.how_it_ended()
+        self.kill()
+        return told
 
     def how_it_ended(self) -> str:
         """The exit code in words, with the signal's name where there was one, and what is known of its memory."""
@@ -102,16 +148,14 @@ class WorkerProcess:
 
     def last_words(self) -> str:
         """Where a crash found it, if Python could still tell, and the last lines of its stderr."""
-        if self not in _running:
-            return ""  # another thread has closed the pool
-        parts = [os.pread(self._stacks, 1 << 16, 0).decode(errors="replace").rstrip()]
+        parts = [self._read_stacks().rstrip()]
         if lines := self._relay.last_lines(self._stderr):
             parts.append(f"Last lines of its stderr:\n{lines}")
         return "\n".join(part for part in parts if part)
 
     def _exit_in_words(self) -> str:
         try:
-            self.process.join(0.5)
+            self.join(0.5)
             code = self.process.exitcode
         except ValueError:
             return "it was closed"
@@ -121,19 +165,27 @@ class WorkerProcess:
             with contextlib.suppress(ValueError):
                 return f"killed by {signal.Signals(-code).name}"
             return f"killed by signal {-code}"
-        return f"exited with code {code}"
+        return "exited, and its exit code is not known" if code == _UNKNOWN_CODE else f"exited with code {code}"
 
     def stacks(self, timeout_s: float = 0.5) -> str:
         """The Python stacks of the worker's threads, even if C code holds its GIL. Only for a worker about to end."""
+        if not self.is_alive():
+            return self._read_stacks()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
         end = time.monotonic() + timeout_s
-        size = -1
+        told, size = "", -1
         # The dump is complete when it has stopped growing.
-        while time.monotonic() < end and (size <= 0 or os.fstat(self._stacks).st_size != size):
-            size = os.fstat(self._stacks).st_size
+        while time.monotonic() < end and (size <= 0 or len(told) != size):
+            size = len(told)
             time.sleep(0.02)
-        return os.pread(self._stacks, 1 << 16, 0).decode(errors="replace")
+            told = self._read_stacks()
+        return told
+
+    def _read_stacks(self) -> str:
+        with self._closing:
+            is_open = self in _running
+            return os.pread(self._stacks, _STACKS_BYTES, 0).decode(errors="replace") if is_open else ""
 
     def kill(self) -> None:
         """End the process now, and whatever it has started."""
@@ -150,7 +202,9 @@ class WorkerProcess:
 
     def disown(self) -> None:
         """Forget a worker that belongs to the process we were forked from."""
-        for fd in (self._lifeline, self._stderr.fd):
+        popen = getattr(self.process, "_popen", None)  # none in the worker itself, if it is being forked
+        theirs = popen.finalizer._args if popen is not None else ()
+        for fd in (self._lifeline, self._stacks, *theirs):
             with contextlib.suppress(OSError):
                 os.close(fd)
         self.channel.close()
@@ -158,18 +212,12 @@ class WorkerProcess:
 
     def release(self) -> None:
         """Close every descriptor of ours. The process must have ended or be about to."""
-        if self not in _running:
-            return
-        _running.discard(self)
-        self._close_fds()
-        if not self.process.is_alive():
+        with self._closing:
+            ours, self._ours = self._ours, contextlib.ExitStack()
+            with contextlib.suppress(OSError):  # somebody who closes every file has closed ours too
+                ours.close()
+        if not self.is_alive():
             self.process.close()
-
-    def _close_fds(self) -> None:
-        self.channel.close()
-        self._relay.remove(self._stderr)
-        for fd in (self._lifeline, self._stacks):
-            os.close(fd)
 
 
 def _end_tree(pids: list[int]) -> None:
@@ -186,8 +234,9 @@ def _end_tree(pids: list[int]) -> None:
 
 def _disown_in_forked_child() -> None:
     """In a copy of this process the workers are somebody else's: it must neither keep them alive nor wait for them."""
-    for worker in _running:
-        worker.disown()
+    while _running:  # each once: in a copy of the copy their numbers may be somebody else's
+        _running.pop().disown()
+    _starting._at_fork_reinit()  # type: ignore[attr-defined] # a thread that is not here may have held it
 
 
 if hasattr(os, "register_at_fork"):
@@ -234,26 +283,29 @@ def _foreign_threads() -> str:
 
 def _start(boot: Boot, method: str) -> Any:
     context = multiprocessing.get_context(method)
-    # Not daemonic: envs may start processes of their own. The lifeline ends workers that nobody closes.
-    process = context.Process(  # type: ignore[attr-defined]
-        target=worker_module.main, args=(boot,), name=f"shoal-worker-{boot.worker}"
-    )
-    with _starting, _without_main(), single_threaded_libraries():
+    with _starting, _without_main():
+        # Not before: what another pool sets while it starts its workers is not the user's.
+        boot = replace(boot, limited=unset_thread_variables())
+        # Not daemonic: envs may start processes of their own. The lifeline ends workers that nobody closes.
+        process = context.Process(  # type: ignore[attr-defined]
+            target=worker_module.main, args=(boot,), name=f"shoal-worker-{boot.worker}"
+        )
         if method == "forkserver":
             _preload()
-        try:
+        with single_threaded_libraries(boot.limited):
             process.start()
-        except OSError as error:
-            raise ResourceError(
-                error.errno, f"worker {boot.worker} could not be started ({error.strerror}); {_advice(error)}"
-            ) from error
     return process
 
 
-def _advice(error: OSError) -> str:
-    if error.errno == errno.EMFILE:
-        return "raise the limit on open files (ulimit -n) or use fewer workers"
-    return "use fewer workers or free memory and processes"
+def _cannot_start(worker: int, error: OSError) -> ResourceError:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        advice = "raise the limit on open files (ulimit -n) or use fewer workers"
+    elif "AF_UNIX" in str(error):  # the socket of the fork server
+        advice = f"set TMPDIR to a shorter path, it is {tempfile.gettempdir()!r}, or use start_method='spawn'"
+    else:
+        advice = "use fewer workers or free memory and processes"
+    told = f"worker {worker} could not be started ({error.strerror or error}); {advice}"
+    return ResourceError(told) if error.errno is None else ResourceError(error.errno, told)
 
 
 def _preload() -> None:

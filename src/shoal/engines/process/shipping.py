@@ -9,7 +9,9 @@ Infos and observations are not here: they cross as plain data (``codec``), unles
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -58,6 +60,8 @@ def pickle_value(value: Any, what: str) -> bytes:
     """
     try:
         return bytes(cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+    except MemoryError as error:  # that is not the value's fault, and a search would need still more
+        raise MemoryError(f"cannot allocate the memory to pickle {what}") from error
     except Exception as error:
         raise ShippingError(f"{find_culprit(value, what) or what} cannot be pickled ({error})") from error
 
@@ -75,22 +79,43 @@ def pickle_exception(error: BaseException | None) -> bytes:
     """
     try:
         data = pickle.dumps(error, protocol=pickle.HIGHEST_PROTOCOL)
-        pickle.loads(data)  # noqa: S301 - our own bytes
-        return data
-    except Exception:
+        return data if unpickle_exception(data) is not None else b""
+    except BaseException:  # the author's code runs in both directions, and may even exit
         return b""
 
 
-def find_culprit(value: Any, path: str, depth: int = 4) -> str | None:
+def unpickle_exception(data: bytes) -> BaseException | None:
+    """The exception behind ``pickle_exception``; None if there is none, or nothing that can be raised."""
+    try:
+        error = pickle.loads(data) if data else None  # noqa: S301 - between a pool and the workers it started
+    except (Exception, SystemExit):  # a class that only the worker can import: its text is all there is
+        return None
+    return error if isinstance(error, BaseException) else None
+
+
+def find_culprit(value: Any, path: str, depth: int = 5) -> str | None:
     """The path of the innermost part that cannot be pickled, such as ``env_fn.closure.lock``."""
     if _pickles(value):
         return None
-    if depth:
-        for name, part in _parts(value):
-            found = find_culprit(part, f"{path}.{name}", depth - 1)
+    return _find(value, path, depth, set()) or f"{path} ({type(value).__name__})"
+
+
+def _find(value: Any, path: str, depth: int, seen: set[int]) -> str | None:
+    """The innermost culprit in something that cannot be pickled; None if it only leads back to where we came from."""
+    seen.add(id(value))
+    parts: list[tuple[str, Any]] = []
+    with contextlib.suppress(Exception):  # an odd object may not even let itself be looked at
+        parts = _parts(value) if depth else []
+    leads_back = False
+    for name, part in parts:
+        if id(part) in seen:
+            leads_back = True
+        elif not _pickles(part):
+            # What a part without a name belongs to is a mere shell around it.
+            found = _find(part, f"{path}.{name}", depth - 1, seen) if name else _find(part, path, depth, seen)
             if found:
                 return found
-    return f"{path} ({type(value).__name__})"
+    return None if leads_back else f"{path} ({type(value).__name__})"
 
 
 def _pickles(value: Any) -> bool:
@@ -102,13 +127,14 @@ def _pickles(value: Any) -> bool:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
+    """What an object consists of, by name."""
     parts: list[tuple[str, Any]] = []
-    code = getattr(value, "__code__", None)
-    if code is not None:
-        cells = getattr(value, "__closure__", None) or ()
-        parts += [(f"closure.{name}", cell.cell_contents) for name, cell in zip(code.co_freevars, cells, strict=True)]
-        scope = getattr(value, "__globals__", {})
-        parts += [(f"globals.{name}", scope[name]) for name in code.co_names if name in scope]
+    if hasattr(value, "__wrapped__"):
+        parts.append(("", value.__wrapped__))
+    if isinstance(value, MethodType):
+        parts.append(("__self__", value.__self__))
+    if hasattr(value, "__code__"):
+        parts += _parts_of_function(value)
     if hasattr(value, "func") and hasattr(value, "keywords"):  # functools.partial
         parts += [("func", value.func), *((f"args[{i}]", arg) for i, arg in enumerate(value.args))]
         parts += list(value.keywords.items())
@@ -119,5 +145,17 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     elif isinstance(getattr(value, "__dict__", None), dict):
         parts += list(vars(value).items())
     elif isinstance(value, type):
-        parts += [(name, item) for name, item in vars(value).items() if not name.startswith("__")]
+        # Beside what the author has written, a class has members of Python's own, which never pickle.
+        members = vars(value).items()
+        parts += [(name, item) for name, item in members if name[:2] != "__" or isinstance(item, FunctionType)]
     return parts
+
+
+def _parts_of_function(function: Any) -> list[tuple[str, Any]]:
+    names, cells = function.__code__.co_freevars, function.__closure__ or ()
+    parts = []
+    for name, cell in zip(names, cells, strict=True):
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            parts.append((f"closure.{name}", cell.cell_contents))
+    scope = function.__globals__
+    return parts + [(f"globals.{name}", scope[name]) for name in function.__code__.co_names if name in scope]

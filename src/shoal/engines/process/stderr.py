@@ -1,19 +1,32 @@
-"""What workers write to stderr: passed on to ours as it comes, and the last lines kept, to explain a death."""
+"""What workers write to stderr: passed on to ours as it comes, and the last lines kept, to explain a death.
+
+    worker ── pipe ──▶ read by the thread, or by whoever asks for the last lines ──▶ kept, and written by the thread
+
+Our own stderr may be a pipe that nobody empties. So only the thread ever writes to it, without holding the lock that
+others need: they are not kept waiting, and close is not either.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import threading
+import weakref
+from collections import deque
 from dataclasses import dataclass, field
 
+_STDERR = 2
 _READ_BYTES = 1 << 16
+_MOST_READS = 32  # whoever inherited a worker's stderr may write faster than we read
 _KEPT_BYTES = 1 << 13
 _KEPT_LINES = 20
+_ENDING_S = 1.0
+_relays: weakref.WeakSet[StderrRelay] = weakref.WeakSet()
 
 
-@dataclass
+@dataclass(eq=False)
 class Tail:
     """One worker's stderr: the end of the pipe that we read, and the last of what came."""
 
@@ -34,54 +47,68 @@ class StderrRelay:
 
     def __init__(self) -> None:
         self._tails: dict[int, Tail] = {}
-        self._lock = threading.Lock()
-        self._selector = selectors.DefaultSelector()
-        self._wake_out, self._wake_in = os.pipe()
-        os.set_blocking(self._wake_out, False)
-        self._selector.register(self._wake_out, selectors.EVENT_READ)
+        self._unwritten: deque[bytes] = deque()
+        # Reentrant, because the garbage collector may find the pool, and close it, in the middle of this very thread.
+        self._lock = threading.RLock()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._serve, name="shoal-stderr", daemon=True)
-        self._thread.start()
+        self._wake_out, self._wake_in = os.pipe()
+        for end in (self._wake_out, self._wake_in):
+            os.set_blocking(end, False)
+        try:
+            self._selector = selectors.DefaultSelector()
+            self._selector.register(self._wake_out, selectors.EVENT_READ)
+            self._thread = threading.Thread(target=self._serve, name="shoal-stderr", daemon=True)
+            self._thread.start()
+        except BaseException:
+            os.close(self._wake_out)
+            os.close(self._wake_in)
+            raise
+        _relays.add(self)
 
     def add(self, fd: int) -> Tail:
-        """Read from this descriptor too; it is ours from now on."""
+        """Read from this descriptor too; if this succeeds, it is ours from now on."""
         os.set_blocking(fd, False)
         tail = Tail(fd)
         with self._lock:
-            self._tails[fd] = tail
             self._selector.register(fd, selectors.EVENT_READ)
-        self._wake()
+            self._tails[fd] = tail
         return tail
 
     def remove(self, tail: Tail) -> None:
         """Read what is left, then let go of the descriptor."""
         with self._lock:
-            self._read(tail)
-            if self._tails.pop(tail.fd, None) is not None:
-                with contextlib.suppress(KeyError):  # it had ended, so the thread has dropped it
-                    self._selector.unregister(tail.fd)
-                os.close(tail.fd)
+            self._let_go(tail)
+            self._wake()
 
     def last_lines(self, tail: Tail) -> str:
         """The last lines of a worker, up to this moment."""
         with self._lock:
-            self._read(tail)
+            self._read_all(tail)
+            self._wake()
             return tail.lines()
 
     def close(self) -> None:
-        """Read what is left of everyone and end the thread."""
-        for tail in list(self._tails.values()):
-            self.remove(tail)
-        self._is_closed = True
-        self._wake()
+        """Read what is left of everyone and end the thread, unless it cannot get rid of what was said."""
+        with self._lock:
+            if self._is_closed:
+                return
+            for tail in list(self._tails.values()):
+                self._let_go(tail)
+            self._is_closed = True
+            _relays.discard(self)
+            os.close(self._wake_in)  # the thread sees the end of the pipe
         if self._thread is not threading.current_thread():
-            self._thread.join(1.0)
-        self._selector.close()
-        os.close(self._wake_in)
-        os.close(self._wake_out)
+            self._thread.join(_ENDING_S)
 
-    def _wake(self) -> None:
-        os.write(self._wake_in, b"\0")
+    def disown(self) -> None:
+        """Close our copies of everything, in a process that was forked from the one whose workers these are."""
+        self._lock = threading.RLock()  # a thread that is not here may have held the other
+        self._is_closed = True
+        self._selector.close()
+        for fd in (*self._tails, self._wake_in, self._wake_out):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._tails = {}
 
     def _serve(self) -> None:
         while not self._is_closed:
@@ -89,24 +116,65 @@ class StderrRelay:
             with self._lock:
                 for fd in ready:
                     tail = self._tails.get(fd)
-                    if tail is not None and not self._read(tail):
+                    if tail is not None and self._read(tail) == b"":
                         self._selector.unregister(fd)
             if self._wake_out in ready:
-                with contextlib.suppress(BlockingIOError, OSError):
-                    os.read(self._wake_out, _READ_BYTES)
+                os.read(self._wake_out, _READ_BYTES)
+            self._write_out()
+        self._write_out()
+        # The thread closes what it uses itself: nobody else knows when it has stopped using it.
+        self._selector.close()
+        os.close(self._wake_out)
 
-    def _read(self, tail: Tail) -> bool:
-        """Pass on what has come; False once nobody can write any more."""
+    def _wake(self) -> None:
+        """Have the thread write what somebody else has read."""
+        if self._unwritten and not self._is_closed:
+            with contextlib.suppress(BlockingIOError):  # it has been told often enough
+                os.write(self._wake_in, b"\0")
+
+    def _let_go(self, tail: Tail) -> None:
+        self._read_all(tail)
+        if self._tails.get(tail.fd) is tail:
+            del self._tails[tail.fd]
+            with contextlib.suppress(KeyError):  # it had ended, so the thread has dropped it
+                self._selector.unregister(tail.fd)
+            os.close(tail.fd)
+
+    def _read_all(self, tail: Tail) -> None:
+        for _ in range(_MOST_READS):
+            if not self._read(tail):
+                return
+
+    def _read(self, tail: Tail) -> bytes | None:
+        """Take what has come: None if that is nothing yet, no bytes once nobody can write any more."""
         if self._tails.get(tail.fd) is not tail:
-            return True
-        while True:
-            try:
-                data = os.read(tail.fd, _READ_BYTES)
-            except BlockingIOError:
-                return True
-            if not data:
-                return False
+            return None  # its number may be somebody else's by now
+        try:
+            data = os.read(tail.fd, _READ_BYTES)
+        except BlockingIOError:
+            return None
+        if data:
             tail.data += data
             del tail.data[:-_KEPT_BYTES]
-            with contextlib.suppress(OSError):  # our own stderr may be closed
-                os.write(2, data)
+            self._unwritten.append(data)
+        return data
+
+    def _write_out(self) -> None:
+        while self._unwritten:
+            data = self._unwritten.popleft()
+            while data:
+                try:
+                    data = data[os.write(_STDERR, data) :]
+                except BlockingIOError:
+                    select.select((), (_STDERR,), (), _ENDING_S)
+                except OSError:  # our own stderr is closed
+                    break
+
+
+def _disown_in_forked_child() -> None:
+    while _relays:
+        _relays.pop().disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_in_forked_child)

@@ -50,7 +50,11 @@ class Frame(NamedTuple):
 
 
 class WireError(ShoalError, OSError):
-    """The other side is gone, or sent something that is no frame."""
+    """The other side is gone."""
+
+
+class FrameError(WireError):
+    """The other side sent something that is no frame, or none that belongs there."""
 
 
 class Channel:
@@ -92,7 +96,8 @@ class Channel:
         """The next frame, or None if none came in time.
 
         Raises:
-            WireError: If the other side is gone, or what it sent is no frame.
+            WireError: If the other side is gone.
+            FrameError: If what it sent is no frame.
         """
         end = None if timeout_s is None else monotonic() + timeout_s
         has_looked = False
@@ -125,7 +130,7 @@ class Channel:
         while len(incoming) - start >= size:
             magic, kind, env_id, length = _HEADER.unpack_from(incoming, start)
             if magic != _MAGIC or length > _MAX_PAYLOAD_BYTES or kind not in Kind._value2member_map_:
-                raise WireError(0, f"not a shoal frame: {bytes(incoming[start : start + size])!r}")
+                raise FrameError(0, f"not a shoal frame: {bytes(incoming[start : start + size])!r}")
             if len(incoming) - start - size < length:
                 break
             body = start + size

@@ -1,6 +1,6 @@
 """What runs in a worker process: build envs, then serve their lanes until told to stop.
 
-    start ─▶ build envs ─▶ READY ─▶ ATTACH ─▶ each lane: wait for go · run what is pending · publish · post done
+    start ─▶ build envs ─▶ READY ─▶ ATTACH ─▶ READY ─▶ each lane: wait for go · run what is due · publish · post done
 
 The worker cannot outlive the pool: it holds one end of a pipe, and the kernel kills it when the other end closes,
 even if an env hangs in C code with the GIL held.
@@ -25,23 +25,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.arrays import Arena, Rows
-from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request
+from shoal.engines.base import Command, EngineConfig, Extra, Request
 from shoal.engines.lane import Lane
-from shoal.engines.process import codec, shipping
+from shoal.engines.process import shipping
 from shoal.engines.process.control import Control, Plan
+from shoal.engines.process.notes import Note, Notes, pack_fault
 from shoal.engines.process.wake import Waiter
-from shoal.engines.process.wire import Channel, Kind
-from shoal.errors import ShippingError, ShoalError
+from shoal.engines.process.wire import Channel, FrameError, Kind
+from shoal.errors import ShippingError, Where
 from shoal.faults import Fault, fault_from
+from shoal.streams import above_streams, keep_streams_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Note = tuple[Kind, int, bytes]
+    from shoal.spec import EnvSpec
 
 _IDLE_SLICE_S = 30.0
 _F_SETSIG = 10
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# What tells numeric libraries how many threads to use, and what threadpoolctl calls the library, where it knows it.
+_THREAD_VARIABLES = {
+    "OMP_NUM_THREADS": "openmp",
+    "OPENBLAS_NUM_THREADS": "openblas",
+    "MKL_NUM_THREADS": "mkl",
+    "NUMEXPR_NUM_THREADS": None,
+}
 
 
 class SharedFd:
@@ -58,7 +66,7 @@ def _received_fd(duplicate: Any) -> SharedFd:
     # This runs when a worker learns what it is, which is before multiprocessing calls its main function: a Ctrl-C
     # in between would be another traceback beside the user's own.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return SharedFd(duplicate.detach())
+    return SharedFd(above_streams(duplicate.detach()))
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ class Boot:
     stderr: SharedFd
     entropy: int
     generation: int = 0
-    inherited_fds: tuple[int, ...] = ()
+    limited: tuple[str, ...] = ()
 
     @property
     def env_ids(self) -> list[int]:
@@ -88,28 +96,30 @@ class Boot:
         return [i for _, ids in self.lanes for i in ids]
 
 
-@contextlib.contextmanager
-def single_threaded_libraries() -> Iterator[None]:
-    """Tell numeric libraries that load meanwhile to use one thread: the envs are the parallelism.
+def unset_thread_variables() -> tuple[str, ...]:
+    """The variables that the user has left to us. The first speaks for all: the other libraries look there too."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return ()
+    return tuple(name for name in _THREAD_VARIABLES if name not in os.environ)
 
-    A value that the user has set is left alone.
-    """
-    chosen = [name for name in _THREAD_VARIABLES if name not in os.environ]
-    os.environ.update(dict.fromkeys(chosen, "1"))
+
+@contextlib.contextmanager
+def single_threaded_libraries(variables: tuple[str, ...]) -> Iterator[None]:
+    """Tell numeric libraries that load meanwhile to use one thread: the envs are the parallelism."""
+    os.environ.update(dict.fromkeys(variables, "1"))
     try:
         yield
     finally:
-        for name in chosen:
+        for name in variables:
             os.environ.pop(name, None)
 
 
 def main(boot: Boot) -> None:
     """Entry point of the worker process."""
-    for fd in boot.inherited_fds:
-        os.close(fd)
+    keep_streams_taken()
     _settle(boot)
     worker = Worker(boot)
-    with single_threaded_libraries():
+    with single_threaded_libraries(boot.limited):
         worker.serve()
     worker.channel.close()
 
@@ -139,14 +149,16 @@ def _settle(boot: Boot) -> None:
     np.random.seed(int(state[1]))
 
 
-def _limit_loaded_libraries() -> None:
+def _limit_loaded_libraries(variables: tuple[str, ...]) -> None:
     """One thread for libraries that were loaded before the limit could be set in the environment."""
-    if "torch" in sys.modules:
+    if "torch" in sys.modules and {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}.issubset(variables):
         sys.modules["torch"].set_num_threads(1)
-    with contextlib.suppress(ImportError):
-        from threadpoolctl import threadpool_limits
+    limits = {name: 1 for variable in variables if (name := _THREAD_VARIABLES[variable])}
+    if limits:
+        with contextlib.suppress(ImportError):
+            from threadpoolctl import threadpool_limits
 
-        threadpool_limits(1)
+            threadpool_limits(limits)
 
 
 class Worker:
@@ -163,22 +175,19 @@ class Worker:
 
     def serve(self) -> None:
         """Build, attach, run until stopped, close."""
-        self._prepare()
-        if not self.boot.generation:
-            self._report_ready(self._build())
-        frame = self.channel.receive(None)
-        if frame is None or frame.kind is not Kind.ATTACH:
+        is_first = not self.boot.generation
+        try:
+            self._prepare()
+            if is_first:
+                self._report_built(self._build())
+            servers = self._attach()
+        except Exception as error:
+            if not is_first:
+                raise
+            self._report([], {}, [self._failure(error)], is_lost=True)
             return
-        plan: Plan
-        rounds: int
-        plan, rounds = shipping.unpickle_value(frame.payload)
-        self.control = Control(plan, Arena(self.boot.memory.fd, plan.layout.size_bytes))
-        rows = Rows(plan.rows, self.control.columns)
-        servers = [
-            LaneServer(self, lane, index, rounds) for lane, (index, _) in zip(self.lanes, self.boot.lanes, strict=True)
-        ]
-        for lane in self.lanes:
-            lane.attach(rows)
+        if is_first:
+            self._report([], {}, [])
         threads = [threading.Thread(target=server.serve, daemon=True) for server in servers[1:]]
         for thread in threads:
             thread.start()
@@ -196,6 +205,8 @@ class Worker:
         # The lane looks its factories up by env id, so a dict serves as well as the whole pool's list.
         config = replace(boot.config, factories=dict(zip(boot.env_ids, unpacked, strict=True)))
         self.lanes = [Lane(config, ids, boot.worker, copies_infos=False) for _, ids in boot.lanes]
+        # What loads from now on sees the limit in its environment.
+        _limit_loaded_libraries(boot.limited)
 
     def _build(self) -> list[Fault]:
         faults: list[Fault] = []
@@ -204,10 +215,24 @@ class Worker:
                 fault = lane.build_one(env_id)
                 faults += [fault] if fault else []
                 self.channel.send(Kind.BUILT, env_id, b"", _patient)
-        _limit_loaded_libraries()
         return faults
 
-    def _report_ready(self, faults: list[Fault]) -> None:
+    def _attach(self) -> list[LaneServer]:
+        """Wait for the shared memory, and put the lanes on it."""
+        frame = self.channel.receive(None)
+        if frame is None or frame.kind is not Kind.ATTACH:
+            raise FrameError(0, "the pool sent no plan of its memory")
+        plan: Plan
+        rounds: int
+        plan, rounds = shipping.unpickle_value(frame.payload)
+        self.control = Control(plan, Arena(self.boot.memory.fd, plan.layout.size_bytes))
+        rows = Rows(plan.rows, self.control.columns)
+        for lane in self.lanes:
+            lane.attach(rows)
+        places = zip(self.lanes, self.boot.lanes, strict=True)
+        return [LaneServer(self, lane, index, rounds) for lane, (index, _) in places]
+
+    def _report_built(self, faults: list[Fault]) -> None:
         specs = {env_id: spec for lane in self.lanes for env_id, spec in lane.specs.items()}
         # Envs of one worker nearly always agree; their spec then travels once.
         kinds = [specs[i] for i in sorted(specs)][:1]
@@ -217,11 +242,21 @@ class Worker:
             kinds += [spec] if place == len(kinds) else []
             index[env_id] = place
         try:
-            payload = shipping.pickle_value((kinds, index, [portable(f) for f in faults]), "spec")
+            self._report(kinds, index, faults)
         except ShippingError:
-            kinds = [replace(kind, registered=None) for kind in kinds]
-            payload = shipping.pickle_value((kinds, index, [portable(f) for f in faults]), "spec")
+            self._report([replace(kind, registered=None) for kind in kinds], index, faults)
+
+    def _report(
+        self, kinds: list[EnvSpec], index: dict[int, int], faults: list[Fault], *, is_lost: bool = False
+    ) -> None:
+        payload = shipping.pickle_value((kinds, index, [pack_fault(fault) for fault in faults], is_lost), "spec")
         self.channel.send(Kind.READY, -1, payload, _patient)
+
+    def _failure(self, error: Exception) -> Fault:
+        """Something that failed outside of any env, and takes them all with it."""
+        ids = tuple(self.boot.env_ids)
+        where = Where(ids, "construct", self.boot.worker, os.getpid())
+        return replace(fault_from(error, env_id=ids[0], phase="construct"), where=where)
 
     def request_for(self, env_id: int) -> Request:
         """What the pool sent along with the command of this env."""
@@ -254,7 +289,8 @@ class LaneServer:
         self.allow_pickle = worker.boot.config.allow_pickle
         self.one_by_one = worker.boot.config.one_by_one
         lane.running, lane.place = self.control.running, index
-        self._first, self._size = lane.env_ids[0], len(lane.env_ids)
+        self._first = lane.env_ids[0]
+        self._capacity = worker.control.plan.capacity
         self._position = 0
         self._rounds = rounds
 
@@ -267,6 +303,9 @@ class LaneServer:
         self.lane.close()
 
     def _run(self) -> None:
+        if self.control.leaving[self.worker.boot.worker]:
+            for slot in self.lane.slots.values():
+                slot.defers = True
         rounds = self.control.rounds[self.index]
         if rounds != self._rounds:
             self._rounds = rounds
@@ -276,32 +315,33 @@ class LaneServer:
 
     def _step_all(self) -> None:
         outcomes = self.lane.step_all(self.control.block[self._first])
-        self._position += self._size
+        self._position += len(self.lane.slots)
         self._publish(self._notes(outcomes) if outcomes else [])
 
     def _notes(self, outcomes: dict[int, Extra | Fault]) -> list[Note]:
-        notes = Notes(self.allow_pickle)
+        notes = Notes(self.lane, self.allow_pickle)
         for env_id, outcome in outcomes.items():
-            notes.add(env_id, outcome, self.worker.boot.worker, Command.STEP)
+            notes.add(env_id, outcome, Command.STEP)
         return notes.take()
 
     def _run_pending(self) -> None:
         control, run = self.control, self.lane.run
         issued, finished, command, block = control.issued, control.finished, control.command, control.block
-        flagged, running, index = control.flagged, control.running, self.index
-        notes = Notes(self.allow_pickle)
+        flagged, running, host, index = control.flagged, control.running, control.host, self.index
+        ring = index * self._capacity
+        notes = Notes(self.lane, self.allow_pickle)
         count = 0
         for env_id in self.lane.env_ids:
             sequence = issued[env_id]
-            if sequence == finished[env_id]:
+            if sequence == finished[env_id] or host[env_id] != index:
                 continue
             running[index] = env_id
             request = self.worker.request_for(env_id) if flagged[env_id] else None
             outcome = run(env_id, command[env_id], request, block[env_id])
             if outcome is not None:
-                notes.add(env_id, outcome, self.worker.boot.worker, Command(command[env_id]))
+                notes.add(env_id, outcome, Command(command[env_id]))
             finished[env_id] = sequence
-            control.order[self._first + self._position % self._size] = env_id
+            control.order[ring + self._position % self._capacity] = env_id
             self._position += 1
             count += 1
             if self.one_by_one:
@@ -322,40 +362,6 @@ class LaneServer:
         self.control.done.post()
         for kind, env_id, payload in notes:
             self.worker.tell(kind, env_id, payload)
-
-
-class Notes:
-    """Outcomes that are more than a row, as messages."""
-
-    def __init__(self, allow_pickle: bool) -> None:
-        self._allow_pickle = allow_pickle
-        self._extras: list[bytes] = []
-        self._notes: list[Note] = []
-
-    def add(self, env_id: int, outcome: Extra | Fault, worker: int, command: Command) -> None:
-        """Encode one outcome; one that cannot leave the worker becomes a fault."""
-        try:
-            if isinstance(outcome, Fault):
-                self._notes.append((Kind.FAULT, env_id, shipping.pickle_value(portable(outcome), "fault")))
-            elif outcome.is_answer:
-                self._notes.append((Kind.VALUE, env_id, shipping.pickle_value(outcome.value, "the answer")))
-            else:
-                self._extras.append(codec.encode_extra(env_id, outcome, allow_pickle=self._allow_pickle))
-        except ShoalError as error:
-            self.add(env_id, fault_from(error, env_id=env_id, phase=PHASES[command], worker=worker), worker, command)
-
-    def take(self) -> list[Note]:
-        """All messages so far; all extras travel in one."""
-        notes = self._notes
-        if self._extras:
-            notes.append((Kind.EXTRAS, -1, codec.join(self._extras)))
-        self._extras, self._notes = [], []
-        return notes
-
-
-def portable(fault: Fault) -> tuple[Fault, bytes]:
-    """A fault that pickles, and its exception as bytes if that pickles too."""
-    return replace(fault, cause=None), shipping.pickle_exception(fault.cause)
 
 
 def _raise(error: BaseException) -> Any:

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from shoal.registry import Task
 
 NO_LIMIT = 2**31 - 1
+# What becomes of envs that fail: the pool's own settings, handed on as they are.
+SAFETY: dict[str, Any] = {
+    "on_fault": "raise",
+    "on_nan": "raise",
+    "fault_dir": None,
+    "construct_timeout": 60.0,
+    "reset_timeout": 60.0,
+    "step_timeout": 60.0,
+    "close_timeout": 5.0,
+}
 RENDER_MODES = (None, "rgb_array", "human")
 _INT32 = range(-(2**31), 2**31)
 _BASE_PATH = str(Path(__file__).resolve().parents[2])
@@ -102,6 +112,7 @@ def _defaults(task: Task) -> dict[str, Any]:
         "reward_threshold": task.threshold,
         "autoreset": "next_step",
         "engine": "auto",
+        **SAFETY,
     }
 
 

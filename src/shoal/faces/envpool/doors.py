@@ -37,6 +37,8 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
             - ``autoreset``: ``"next_step"`` as in EnvPool, ``"same_step"``, which has the last observations in
               ``info["final_obs"]``, or ``"disabled"``.
             - ``engine``: ``"auto"`` runs compiled envs on the kernel engine and chooses for others; see ``make_vec``.
+            - ``on_fault``, ``on_nan``, ``fault_dir``, ``construct_timeout``, ``reset_timeout``, ``step_timeout``,
+              ``close_timeout``: what becomes of envs that fail or hang; see ``make_vec``.
             - ``gym_reset_return_info``: whether the classic ``reset`` returns an info, too.
             - ``render_mode`` (``"rgb_array"`` or ``"human"``), ``render_env_id``, ``render_width``, ``render_height``,
               ``render_camera_id``: for ``render``.

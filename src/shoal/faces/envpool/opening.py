@@ -9,7 +9,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.build import make_pool
 from shoal.errors import ArgumentError
-from shoal.faces.envpool.config import NO_LIMIT
+from shoal.faces.envpool.config import NO_LIMIT, SAFETY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,7 @@ def open_pool(spec: EnvSpec) -> Pool:
         implicit_reset=True,
         bounded_actions=False,
         name=task.id,
+        **{name: config[name] for name in SAFETY},
     )
     try:
         spec.learn(pool.spec)

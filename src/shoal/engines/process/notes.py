@@ -1,0 +1,153 @@
+"""What a worker has to say beyond its rows, on its way through the socket.
+
+worker   Extra, answer or Fault ── Notes ──▶ frames        what cannot leave the worker becomes a fault of its env
+pool     frames ── NoteReader ──▶ Extra, answer or Fault   what this worker cannot have to say is refused
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shoal.engines.base import PHASES, Command, EngineConfig, Extra
+from shoal.engines.process import codec, shipping
+from shoal.engines.process.wire import Frame, FrameError, Kind
+from shoal.errors import Where
+from shoal.faults import Fault, fault_from
+from shoal.slot import Autoreset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shoal.engines.lane import Lane
+    from shoal.engines.process.launch import WorkerProcess
+    from shoal.spec import EnvSpec
+
+Note = tuple[Kind, int, bytes]
+
+
+class Notes:
+    """Outcomes of one lane that are more than a row, as messages."""
+
+    def __init__(self, lane: Lane, allow_pickle: bool) -> None:
+        self._lane = lane
+        self._allow_pickle = allow_pickle
+        self._extras: list[bytes] = []
+        self._notes: list[Note] = []
+
+    def add(self, env_id: int, outcome: Extra | Fault, command: Command) -> None:
+        """Encode one outcome; one that cannot leave the worker becomes a fault."""
+        if not isinstance(outcome, Fault):
+            try:
+                self._add_result(env_id, outcome)
+                return
+            except BaseException as error:  # the env's objects have a say in how they are pickled
+                outcome = self._lane.fault(env_id, PHASES[command], error)
+        self._notes.append((Kind.FAULT, env_id, pack_fault(outcome)))
+
+    def _add_result(self, env_id: int, extra: Extra) -> None:
+        if extra.is_answer:
+            self._notes.append((Kind.VALUE, env_id, shipping.pickle_value(extra.value, "the answer")))
+        else:
+            self._extras.append(codec.encode_extra(env_id, extra, allow_pickle=self._allow_pickle))
+
+    def take(self) -> list[Note]:
+        """All messages so far; all extras travel in one."""
+        notes = self._notes
+        if self._extras:
+            notes.append((Kind.EXTRAS, -1, codec.join(self._extras)))
+        self._extras, self._notes = [], []
+        return notes
+
+
+class NoteReader:
+    """Takes messages apart, believing nothing that the worker which sent them could not say."""
+
+    def __init__(self, config: EngineConfig, spec: EnvSpec) -> None:
+        self._allow_pickle = config.allow_pickle
+        self._num_objects = sum(not leaf.is_array for leaf in spec.observation.leaves)
+        self._has_finals = config.autoreset is Autoreset.SAME_STEP
+
+    def read(self, frame: Frame, worker: WorkerProcess, commands: Mapping[int, int]) -> list[tuple[int, Extra | Fault]]:
+        """What a message says of which env.
+
+        Args:
+            frame: The message.
+            worker: Who sent it.
+            commands: What envs of this worker were told, for those that have not answered.
+
+        Raises:
+            FrameError: If it is none that this worker could have sent now.
+        """
+        if frame.kind is Kind.EXTRAS:
+            return self._read_extras(frame.payload, commands)
+        command = commands.get(frame.env_id)
+        if frame.kind is Kind.FAULT and command is not None:
+            return [(frame.env_id, _read_fault(frame))]
+        if frame.kind is Kind.VALUE and command == Command.CALL:
+            return [(frame.env_id, _read_answer(frame, worker))]
+        raise FrameError(0, f"a {frame.kind.name} frame where none belongs")
+
+    def _read_extras(self, payload: bytes, commands: Mapping[int, int]) -> list[tuple[int, Extra | Fault]]:
+        try:
+            extras = codec.decode_extras(payload, allow_pickle=self._allow_pickle)
+        except codec.CodecError as error:
+            raise FrameError(0, f"no data: {error}") from error
+        for env_id, extra in extras:
+            if type(env_id) is not int or commands.get(env_id, Command.CALL) == Command.CALL:
+                raise FrameError(0, f"an info of env {env_id!r}, which owes none")
+            if not self._can_be(extra):
+                raise FrameError(0, f"an info of env {env_id} that cannot be one")
+        return [*extras]
+
+    def _can_be(self, extra: Extra) -> bool:
+        has_final = extra.has_final
+        return (
+            (extra.info is None or isinstance(extra.info, dict))
+            and self._are_objects(extra.objects)
+            and type(has_final) is bool
+            and (not has_final or self._has_finals)
+            and (extra.final_info is None or (has_final and isinstance(extra.final_info, dict)))
+            and (self._are_objects(extra.final_objects) if has_final else extra.final_objects is None)
+        )
+
+    def _are_objects(self, objects: Any) -> bool:
+        """Whether these can be the leaves of one observation that fit no column."""
+        return type(objects) is list and len(objects) == self._num_objects if self._num_objects else objects is None
+
+
+def pack_fault(fault: Fault) -> bytes:
+    """A fault as bytes, with its exception if that can travel."""
+    return shipping.pickle_value((replace(fault, cause=None), shipping.pickle_exception(fault.cause)), "fault")
+
+
+def unpack_fault(data: bytes) -> Fault:
+    """The fault behind ``pack_fault``, with its exception if that came along.
+
+    Raises:
+        FrameError: If there is none.
+    """
+    try:
+        fault, cause = shipping.unpickle_value(data)
+    except (Exception, SystemExit) as error:
+        raise FrameError(0, f"a fault that cannot be loaded ({type(error).__name__}: {error})") from error
+    if not isinstance(fault, Fault) or not isinstance(cause, bytes):
+        raise FrameError(0, "a fault that is none")
+    return replace(fault, cause=shipping.unpickle_exception(cause))
+
+
+def _read_fault(frame: Frame) -> Fault:
+    fault = unpack_fault(frame.payload)
+    if fault.where.env_ids != (frame.env_id,):
+        raise FrameError(0, f"a fault of env {frame.env_id} that is of {fault.where}")
+    return fault
+
+
+def _read_answer(frame: Frame, worker: WorkerProcess) -> Extra | Fault:
+    try:
+        return Extra(value=shipping.unpickle_value(frame.payload), is_answer=True)
+    except (Exception, SystemExit) as error:
+        fault = fault_from(error, env_id=frame.env_id, phase="call")
+        where = Where((frame.env_id,), "call", worker.index, worker.pid)
+        told = f"its answer cannot be loaded here ({type(error).__name__}: {error})"
+        return replace(fault, where=where, summary=told)
