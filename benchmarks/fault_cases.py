@@ -13,15 +13,17 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
 import shoal
 from shoal.testing import CountingEnv, FaultEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OPTIONS: dict[str, Any] = {"engine": "process", "num_workers": 3, "step_timeout": 1.0, "close_timeout": 2.0}
 ZEROS = [0, 0, 0]

@@ -86,7 +86,7 @@ EXPLAINED = """Three settings decide what becomes of an env that fails:
 | `on_fault=` | what happens |
 |---|---|
 | `"raise"` | the call raises a `FaultError`; the other rows stay to be received, and the env waits for its reset |
-| `"restart"` | the env is built anew; one row is `truncated`, has reward 0, the last good observation, and `info["fault"]` |
+| `"restart"` | it is built anew; one row is `truncated`, with reward 0, the last good observation and `info["fault"]` |
 | `"drop"` | the env is out; its rows keep their last observation, `truncated` and with reward 0 |
 
 `shoal.Restart(budget=10, quiet_s=60, backoff_s=0.1)` in place of `"restart"` sets how often and how fast; when the
@@ -98,7 +98,11 @@ demand, in every mode.
 `on_nan=` decides about NaN in observations and rewards that are no finite numbers: `"raise"` makes them faults,
 `"truncate"` ends the episode, `"pass"` only counts them (`pool.stats().nans`).
 
-`fault_dir="faults"` records each fault in a folder, and `shoal replay FOLDER` does it again in one process."""
+`fault_dir="faults"` records each fault in a folder; [`shoal replay FOLDER`](replay.md) does it again in one process.
+
+`recycle_above=2 * 2**30` replaces a worker process that holds more than two GiB, env by env, each where an episode of
+it ends: for envs that leak. The rows stay the same. `pool.stats()` has `faults`, `restarts`, `dropped`, `nans`,
+`recycled` and the memory of each worker."""
 
 
 def see(case: str) -> str:

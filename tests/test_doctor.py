@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -9,12 +10,14 @@ import resource
 import signal
 import threading
 from functools import partial
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from parallel_envs import Party
+from trainer_processes import run_program
 
 from shoal.doctor import Diagnosis, env, examine_env, examine_machine, limits, race
 from shoal.doctor.diagnosis import examined, size
@@ -293,9 +296,15 @@ def test_this_machine() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_thorough_look_tries_every_start_method() -> None:
-    found = {diagnosis.topic: diagnosis.verdict for diagnosis in examine_machine(thorough=True)}
+    # In a process of its own: when tests run side by side, a thread in each process listens to pytest.
+    code = """
+        import json
+        from shoal.doctor import examine_machine
+
+        print(json.dumps({diagnosis.topic: diagnosis.verdict for diagnosis in examine_machine(thorough=True)}))
+    """
+    found = json.loads(run_program(dedent(code)).stdout)
     assert found["workers, spawn"] == found["workers, fork"] == found["workers, forkserver"] == "ok"
 
 

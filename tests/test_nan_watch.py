@@ -60,13 +60,14 @@ def test_a_fault_says_where_and_what() -> None:
     column(rows, "large")[0, 1, 2, 3] = np.nan
     rows.elapsed[0, 1] = 7
     found = watch(rows)
-    fault = found.faults(0, [1], resetting={1})[1]
-    assert (fault.where.env_ids, fault.where.phase, fault.where.episode_step) == ((1,), "reset", 7)
+    fault = found.faults(0, [1])[1]
+    # Six steps were taken; the seventh is the one that failed.
+    assert (fault.where.env_ids, fault.where.phase, fault.where.episode_step) == ((1,), "step", 6)
     assert "large" in fault.summary
     assert "NaN in" in fault.summary
     assert isinstance(fault.cause, SpecError)
     assert not fault.spares_env
-    assert found.faults(0, [1])[1].where.phase == "step"
+    assert found.faults(0, [1], resetting={1})[1].where.phase == "reset"
 
 
 @pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf])

@@ -222,7 +222,6 @@ class Dispatch:
         ids = self.check_ids(env_id)
         self._abandon(ids)
         for i in ids:
-            self.recovery.notes.pop(i, None)
             self.recovery.renew(i)
         return self.begin_reset(seed, None, ids)
 
@@ -341,6 +340,7 @@ class Dispatch:
         batch = self.reader.read_all() if ids is self._all_ids else self.reader.read(ids)
         if self.autoreset is Autoreset.DISABLED:
             self.ready.note_ends(ids, batch)
+            self.ready.excuse(self.recovery.dropped)
         if self.resetting:
             self.resets += sum(self.resetting.pop(i, _ABSENT) is not _ABSENT for i in ids)
         follow_up = self.traffic.hand_out(ids)

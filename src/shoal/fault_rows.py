@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class FaultRows:
-    """Keeps the last good observation of every env, for rows that have none of their own."""
+    """Keeps the last good observation of every env, for rows that have none of their own.
+
+    Attributes:
+        cuts: Episodes that faults have cut short.
+    """
 
     def __init__(self, layout: RowLayout, recovery: Recovery) -> None:
         self._recovery = recovery
@@ -25,6 +29,8 @@ class FaultRows:
             np.stack([leaf.blank()] * layout.num_envs) if leaf.is_array else np.full(layout.num_envs, None, object)
             for leaf in self._tree.leaves
         ]
+        self.cuts = 0
+        self._is_cut_N = np.zeros(layout.num_envs, np.bool_)
         self._elapsed_N = np.zeros(layout.num_envs, np.int32)
         self._first_N = np.ones(layout.num_envs, np.bool_)
         self._env_id_N = np.arange(layout.num_envs, dtype=np.int32)
@@ -38,6 +44,7 @@ class FaultRows:
             infos[row] = {**infos.get(row, {}), "fault": note.info(env_id)}
             batch.infos = list(infos.items())
             if note.cuts:
+                self.cuts += 1
                 self._cut(batch, row, env_id, keeps_obs=self._begins_anew(env_id))
         for row, env_id in self._rows(batch, self._recovery.dropped):
             told = self._recovery.notes.get(env_id)
@@ -70,9 +77,19 @@ class FaultRows:
             column[rows] = leaf
         self._elapsed_N[rows] = batch.elapsed_step
         self._first_N[rows] = batch.first
+        if self._is_cut_N.any():
+            self._is_cut_N[rows] = False
+        for row, env_id in self._rows(batch, self._recovery.notes.keys() | self._recovery.dropped.keys()):
+            self._is_cut_N[env_id] = batch.truncated[row]
         if self._recovery.notes:
             for env_id in batch.env_id.tolist():
                 self._recovery.notes.pop(env_id, None)
+
+    def write_again(self, batch: Batch) -> None:
+        """Give rows that have been handed out before, and are read once more, what they had then."""
+        for row, env_id in enumerate(batch.env_id.tolist()):
+            if self._is_cut_N[env_id]:
+                self._cut(batch, row, env_id, keeps_obs=self._begins_anew(env_id))
 
     def _begins_anew(self, env_id: int) -> bool:
         """Whether the row already has the first observation of the next episode."""

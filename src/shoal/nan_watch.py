@@ -75,7 +75,9 @@ class NanWatch:
             return {}
         return {
             i: Fault(
-                Where((i,), "reset" if i in resetting else "step", episode_step=int(self._elapsed[block][i])),
+                Where(
+                    (i,), "reset" if i in resetting else "step", episode_step=max(0, int(self._elapsed[block][i]) - 1)
+                ),
                 f"SpecError: {told}",
                 cause=SpecError(told),
                 spares_env=self.policy == "truncate",

@@ -264,7 +264,7 @@ class Pool:
             num_workers=self.engine.num_workers,
             steps=reader.rows_read - dispatch.resets,
             resets=dispatch.resets,
-            episodes=reader.episodes if self.engine.episodes is None else self.engine.episodes,
+            episodes=reader.episodes if self.engine.episodes is None else self.engine.episodes + reader.cuts,
             batches=reader.batches,
             faults=dispatch.desk.count,
             restarts=dispatch.recovery.restarts,

@@ -54,6 +54,12 @@ class Readiness:
         self._over_N[ids] = over = batch.terminated | batch.truncated
         self.all_ready = self.all_ready and not over.any()
 
+    def excuse(self, ids: Iterable[int]) -> None:
+        """These envs are out: nobody waits for their reset."""
+        if out := list(ids):
+            self._over_N[out] = False
+            self._look()
+
     def note_faults(self, ids: Sequence[int], faults: Iterable[Fault]) -> None:
         """These envs have failed."""
         self.faulted.update(zip(ids, faults, strict=True))

@@ -108,7 +108,14 @@ class RowReader:
         batch = self._gather(self._env_id_N if ids is None else np.array(ids, np.int32))
         if self._tree.has_objects:
             self._put_objects(batch)
+        if self._fault_rows is not None:
+            self._fault_rows.write_again(batch)
         return batch
+
+    @property
+    def cuts(self) -> int:
+        """Episodes that faults have cut short."""
+        return 0 if self._fault_rows is None else self._fault_rows.cuts
 
     def _columns(self, block: int) -> list[Any]:
         obs = [column for column in self._obs_of_block[block] if column is not None]

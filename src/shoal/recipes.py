@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -170,7 +171,7 @@ def recipe_for(
         # One for all: with tens of thousands of envs, making equal factories takes longer than compiling the env.
         factories = [factory(sources[0], kwargs[0])] * len(sources)
     first = sources[0]
-    name = first.id if isinstance(first, RegisteredSpec) else getattr(first, "__name__", type(first).__name__)
+    name = first.id if isinstance(first, RegisteredSpec) else _name_of(first)
     all_kinds = all(is_kind(source) for source in sources)
     if all(isinstance(source, RegisteredSpec) for source in sources):
         limit = None  # a registered env keeps the limit by itself; for anything else the pool does
@@ -179,6 +180,12 @@ def recipe_for(
     else:
         limit = max_episode_steps
     return Recipe(factories, name, limit, is_kernel=all_kinds and not wrap)
+
+
+def _name_of(source: Any) -> str:
+    while isinstance(source, partial):
+        source = source.func
+    return str(getattr(source, "__name__", type(source).__name__))
 
 
 def _sources(env: Any, num_envs: int | None) -> list[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import os
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,32 @@ def test_forkserver_is_the_default(make_pool: Callable[..., shoal.Pool]) -> None
 def test_an_unknown_start_method_is_refused(make_pool: Callable[..., shoal.Pool]) -> None:
     with pytest.raises(errors.ArgumentError, match=r"start_method: expected one of .*forkserver.*, got 'thread'"):
         make_pool(CountingEnv, 2, engine="process", start_method="thread")
+
+
+# ---------------------------------------------------------------------- a process that may have no children
+
+
+@pytest.fixture
+def daemonic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process, as multiprocessing marks those that may have no children."""
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+
+
+@pytest.mark.parametrize("options", [{"engine": "process"}, {"engine": "auto", "start_method": "spawn"}], ids=str)
+def test_a_daemonic_process_has_no_workers_and_is_told_what_to_use(
+    options: dict[str, Any], daemonic: None, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    with pytest.raises(errors.ResourceError, match=r"daemonic.* Use engine='thread' or engine='serial'"):
+        make_pool(CountingEnv, 2, **options)
+
+
+@pytest.mark.parametrize(("num_workers", "engine"), [(None, "serial"), (2, "thread")])
+def test_auto_does_without_workers_in_a_daemonic_process(
+    num_workers: int | None, engine: str, daemonic: None, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    stats = make_pool(CountingEnv, 2, engine="auto", num_workers=num_workers).stats()
+    assert stats.engine == engine
+    assert "this process is daemonic" in stats.engine_reason
 
 
 # ---------------------------------------------------------------------- what an env finds in its worker

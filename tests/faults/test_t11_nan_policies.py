@@ -276,3 +276,17 @@ def test_t11_an_unchecked_pool_does_not_look(make_pool: Callable[..., shoal.Pool
     pool.reset(seed=1)
     assert np.isnan(pool.step([0]).obs).any()
     assert pool.stats().nans == 0
+
+
+@ways
+def test_t11_the_last_row_is_what_was_handed_out(fading_pool: Callable[..., shoal.Pool]) -> None:
+    pool = fading_pool(on_nan="truncate")
+    seen_before(pool)
+    handed_out = pool.step(ZEROS)
+    again = pool.latest()
+    assert np.isfinite(again.obs).all()
+    assert np.array_equal(again.obs, handed_out.obs)
+    assert again.truncated.tolist() == handed_out.truncated.tolist() == [False, True, False]
+    assert pool.stats().episodes == 1
+    pool.step(ZEROS)
+    assert pool.latest().truncated.tolist() == [False, False, False]

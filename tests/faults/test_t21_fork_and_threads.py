@@ -116,6 +116,7 @@ def test_t21_what_holds_no_lock_of_the_users_is_no_reason_to_refuse(what: str) -
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_t21_threads_of_a_library_are_seen_however_few_blas_has() -> None:
     # Numpy told to use one thread leaves room in a count that expects one for every other core.
     code = dedent("""
@@ -134,6 +135,35 @@ def test_t21_threads_of_a_library_are_seen_however_few_blas_has() -> None:
     ended = run_program(code, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     assert (ended.code, ended.stderr) == (0, "")
     assert "forkserver" in ended.stdout
+
+
+# Threads that are unknown to the threading module, where one of numpy's could be expected.
+UNKNOWN = {
+    "on one core": "os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]); import numpy",
+    "after a fork": "import numpy; os.waitpid(os.fork() or os._exit(0), 0)",
+    "beside a watchdog": "import faulthandler; faulthandler.dump_traceback_later(300)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", UNKNOWN)
+def test_t21_one_unknown_thread_is_enough_to_refuse(when: str) -> None:
+    code = """
+        import _thread, os, time
+        WHEN
+        import shoal
+        from shoal.testing import CountingEnv
+
+        _thread.start_new_thread(time.sleep, (60,))
+        time.sleep(0.1)
+        try:
+            shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method="fork").close()
+        except shoal.errors.ResourceError as error:
+            print(error)
+    """
+    ended = run_program(dedent(code).replace("WHEN", UNKNOWN[when]))
+    assert (ended.code, ended.stderr) == (0, "")
+    assert "(1 of " in ended.stdout
 
 
 @pytest.mark.slow

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import shoal
 
-pytestmark = pytest.mark.filterwarnings("ignore:7 worker processes share:UserWarning")
-
 NUM_ENVS = 7
 FAULTY = 3
 NUM_STEPS = 30

@@ -99,6 +99,36 @@ def test_t28_inner_workers_end_when_the_outer_worker_is_killed(make_pool: Callab
     assert_gone(workers)
 
 
+@pytest.mark.slow
+def test_t28_a_fork_of_a_process_with_a_fork_server_starts_its_own_and_keeps_nobody_elses() -> None:
+    code = dedent("""
+        import os
+        import shoal
+        from multiprocessing import forkserver
+        from shoal.testing import CountingEnv
+
+        def play():
+            with shoal.make_pool(CountingEnv, 2, engine="process", num_workers=2) as pool:
+                pool.reset(seed=0)
+                assert pool.step([0, 0]).reward.tolist() == [1.0, 1.0]
+
+        play()
+        server = forkserver._forkserver
+        alive = os.fstat(server._forkserver_alive_fd)
+        if not (pid := os.fork()):
+            fds = [int(fd) for fd in os.listdir("/proc/self/fd")[:-1]]
+            open_files = [os.fstat(fd) for fd in fds if os.path.exists(f"/proc/self/fd/{fd}")]
+            play()
+            print(alive in open_files, flush=True)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        play()
+        print("done")
+    """)
+    ended = run_program(code)
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "False\ndone\n", "")
+
+
 # ---------------------------------------------------------------------- processes that may have no children
 
 # What a pool did in such a process: its rewards, or the classes and the text of the error.

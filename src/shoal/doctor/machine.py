@@ -21,6 +21,7 @@ from shoal.doctor.diagnosis import Diagnosis, Watch, brief, examined, no_watch, 
 from shoal.doctor.trial import Trial, library_threads, own_bytes, try_workers
 from shoal.engines.choose import has_numba
 from shoal.engines.process.launch import start_method
+from shoal.engines.process.threads import foreign_threads
 from shoal.errors import ShoalError
 from shoal.machine import available_memory_bytes, usable_cores
 
@@ -196,8 +197,9 @@ def _shared_memory() -> Diagnosis:
 
 def _workers(method: str, trial: Trial | Exception | None) -> Diagnosis:
     topic = f"workers, {method}"
-    if method == "fork" and threading.active_count() > 1:
-        return Diagnosis(topic, "warning", "not tried: other threads run in this process", "use start_method=None")
+    if method == "fork" and (running := foreign_threads()):
+        found = f"not tried: other threads run in this process ({running})"
+        return Diagnosis(topic, "warning", found, "use start_method=None")
     trial = trial or _try(method)
     if isinstance(trial, Exception):
         # Where the system gave no number to its error, only the cause tells what happened.

@@ -73,6 +73,9 @@ def _choose(config: EngineConfig) -> tuple[str, str]:
         return _compiled_or_plain(config)
     if config.num_envs == 1:
         return "serial", "one env gains nothing from workers"
+    if config.start_method is None and (why := _why_no_workers()):
+        # Nor can it be measured: that is done in a worker, since envs may crash.
+        return ("serial", why) if config.num_workers is None else ("thread", f"workers were asked for, but {why}")
     if _wants_workers(config):
         return "process", "workers were asked for"
     try:
@@ -87,6 +90,12 @@ def _choose(config: EngineConfig) -> tuple[str, str]:
     if usable_cores() == 1 or batch_s < _WORTH_SHARING_S:
         return "serial", f"{told}, so a batch of {config.num_envs} is too short to share between processes"
     return "process", f"{told}, so a batch of {config.num_envs} is worth sharing between {usable_cores()} cores"
+
+
+def _why_no_workers() -> str:
+    from shoal.engines.process.launch import why_no_workers
+
+    return why_no_workers()
 
 
 def _compiled_or_plain(config: EngineConfig) -> tuple[str, str]:

@@ -190,6 +190,12 @@ class Lane:
                     break
         return outcomes
 
+    def refuse(self, env_id: int, phase: str, error: BaseException) -> Fault:
+        """The fault of an env whose row was written and cannot be handed out all the same."""
+        if phase == "step":
+            self.slots[env_id].take_back()
+        return self.fault(env_id, phase, error)
+
     def fault(self, env_id: int, phase: str, error: BaseException) -> Fault:
         """An exception as a fault of one env, with all that is known of it."""
         slot = self.slots.get(env_id)

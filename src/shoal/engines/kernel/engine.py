@@ -222,6 +222,7 @@ class KernelEngine:
                 start = self._note_fault(error, ids, command, slot)
 
     def _note_fault(self, error: Exception, ids: np.ndarray[Any, Any], command: Command, slot: int) -> int:
+        self._odd_word[0] = 1  # whatever the loop had seen before it stopped here
         place = int(self._progress[slot])
         env_id = int(ids[place])
         self.faults[env_id] = self._fault(error, env_id, command)

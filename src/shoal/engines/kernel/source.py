@@ -17,6 +17,7 @@ that stand in a file.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,14 +87,23 @@ def loop_source(spec: EnvSpec) -> str:
         for k, column in enumerate(columns(spec))
     )
     report = [_assign(f"info_{f.name}[i]", f"env.{f.name}", f.shape) for f in spec.info]
-    look = [
-        f"for x in obs{j}[i].ravel():\n{{indent}}    if x != x:\n{{indent}}        odd[0] = 1"
+    places = {column.name: HEADER + k for k, column in enumerate(columns(spec))}
+    floats = [
+        (j, prod(leaf.shape), _source(leaf.dtype))
         for j, leaf in enumerate(spec.observation.leaves)
         if leaf.dtype.kind in "fc"
     ]
+    # A flat view of each leaf, because numba makes a copy of every other form.
+    flat = [
+        f"flat{j} = carray(pointer(table[{places[f'obs{j}']}]), (n * {size},), {dtype})" for j, size, dtype in floats
+    ]
+    look = [
+        f"for x in range(i * {size}, i * {size} + {size}):\n{{indent}}    strange |= flat{j}[x] != flat{j}[x]"
+        for j, size, _ in floats
+    ]
     begin = [*_FIRST_ROW, *report, *look]
     parts = {
-        "bind": bind,
+        "bind": "\n".join([bind, _lines(flat, 4)]),
         "obs": _value(spec.observation, "Obs", "obs"),
         "action": _value(spec.action, "Action", "action"),
         "report": _lines([*report, *look], 8),
@@ -160,6 +170,7 @@ def step_rows(table, ids, start, stop, slot):
     mode = np.int64(table[1])
     limit = np.int64(table[2])
     strict = table[3] != 0
+    strange = False
 {bind}
     for k in range(start, stop):
         progress[slot] = k
@@ -175,7 +186,7 @@ def step_rows(table, ids, start, stop, slot):
         if not isfinite(gain):
             if strict:
                 raise ValueError("reward: expected a finite number")
-            odd[0] = 1
+            strange = True
         count = steps[i] + 1
         cut = count >= limit
         reward[i] = gain
@@ -194,6 +205,8 @@ def step_rows(table, ids, start, stop, slot):
                 count = 0
         steps[i] = count
 {report}
+    if strange:
+        odd[0] = 1
 
 
 def serve_rows(bell, slot, looks):
@@ -214,6 +227,7 @@ def serve_rows(bell, slot, looks):
 
 def reset_rows(table, ids, start, stop, slot):
     n = np.int64(table[0])
+    strange = False
 {bind}
     for k in range(start, stop):
         progress[slot] = k
@@ -222,4 +236,6 @@ def reset_rows(table, ids, start, stop, slot):
         obs = {obs}
         reset(env, rng_at(words[i]), obs)
 {begin}
+    if strange:
+        odd[0] = 1
 '''

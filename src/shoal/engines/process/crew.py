@@ -16,7 +16,7 @@ from shoal.engines.base import AwakeTime, EngineConfig
 from shoal.engines.lane import common_spec, spared
 from shoal.engines.process import shipping
 from shoal.engines.process.descriptors import FDS_PER_WORKER, FDS_TO_START, fds_for, require_descriptors
-from shoal.engines.process.launch import WorkerProcess, start_method
+from shoal.engines.process.launch import WorkerProcess, require_workers, start_method
 from shoal.engines.process.notes import unpack_fault
 from shoal.engines.process.stderr import StderrRelay
 from shoal.engines.process.wire import Frame, FrameError, Kind, WireError
@@ -91,12 +91,15 @@ class Crew:
 
     def __init__(self, config: EngineConfig, lanes_of_worker: list[list[tuple[int, range]]]) -> None:
         self.config = config
+        require_workers()
         self.method = start_method(config.start_method)
         self.workers: list[WorkerProcess] = []
         self.lost: dict[int, Fault] = {}
         self._faults: list[Fault] = []
         self._shares = lanes_of_worker
         self._generations = [0] * len(lanes_of_worker)
+        # Who takes another's place beside the others also takes his CPU, not one of theirs.
+        self._seats = list(range(len(lanes_of_worker)))
         # A worker's generators follow the pool's seed, so that envs which use them repeat with it.
         self._entropy = config.seed if config.seed is not None else entropy()
         self._control: Control | None = None
@@ -146,6 +149,7 @@ class Crew:
             stderr=nothing,
             entropy=self._entropy,
             generation=self._generations[index],
+            seat=self._seats[index],
         )
 
     def bury(self, index: int) -> None:
@@ -181,10 +185,11 @@ class Crew:
         # Only now: until it has been told where to work, it is no better than none.
         self.lost.pop(index, None)
 
-    def give_lanes(self, index: int, lanes: list[tuple[int, range]]) -> None:
-        """Say which lanes the next worker in a place has; a place behind the last one is made."""
+    def give_lanes(self, index: int, lanes: list[tuple[int, range]], predecessor: int) -> None:
+        """Say which lanes the next worker in a place has, and whose CPU; a place behind the last one is made."""
         self._generations += [0] * (index + 1 - len(self._generations))
         self._shares[index : index + 1] = [lanes]
+        self._seats[index : index + 1] = [self._seats[predecessor]]
 
     def retire(self, index: int) -> None:
         """End a worker that has no envs any more; its place is free."""
@@ -335,8 +340,9 @@ def _warn_of_crowd(workers: int) -> None:
     if workers > _CROWD * cores and not _has_warned:
         _has_warned = True
         warnings.warn(
-            f"{workers} worker processes share {cores} usable cores, so most of them wait for their turn. That pays "
-            f"only if envs spend their time waiting for something else; if they compute, num_workers={cores} is faster",
+            f"{workers} worker processes share {cores} usable core{'s' * (cores != 1)}, so most of them wait for "
+            "their turn. That pays only if envs spend their time waiting for something else; if they compute, "
+            f"num_workers={cores} is faster",
             UserWarning,
             stacklevel=2,
         )

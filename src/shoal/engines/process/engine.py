@@ -22,7 +22,7 @@ from shoal.engines.process.recycling import Recycler
 from shoal.engines.process.wake import Waiter
 from shoal.engines.process.watching import LaneWatch
 from shoal.engines.process.wire import Kind, WireError
-from shoal.errors import ShoalError, Where, WorkerDied
+from shoal.errors import ClosedPool, ShoalError, Where, WorkerDied
 from shoal.faults import Fault, fault_from
 from shoal.machine import resident_bytes, usable_cores
 
@@ -93,6 +93,8 @@ class ProcessEngine:
         self._waiter = Waiter(control.done)
         self._clock = AwakeTime(2 * _SLICE_S)
         self._watch = LaneWatch(weakref.proxy(self))
+        for worker in self.crew.workers:
+            worker.look()
         self._go = [semaphore.post for semaphore in control.go]
         above = self.config.recycle_above
         self.recycler = None if above is None else Recycler(weakref.proxy(self), above, self.num_workers)
@@ -113,12 +115,9 @@ class ProcessEngine:
         ):
             self._submit_round(block)
             return
-        movers = [] if self.recycler is None else self.recycler.movers(ids, command)
-        if movers and self.recycler is not None:
-            wishes, ids = requests or {}, [i for i in ids if i not in movers]
-            requests = {i: request for i, request in wishes.items() if i not in movers}
-            for i in movers:
-                self.recycler.begin(i, wishes.get(i), block)
+        if self.recycler is not None and self.recycler.is_active:
+            self._pack(requests or {})  # as below, before anybody is let go
+            ids, requests = self.recycler.send_off(ids, command, requests or {}, block)
         if requests and self._gone:
             requests = {i: r for i, r in requests.items() if i not in self._gone or r.incarnation is not None}
         payloads = self._pack(requests) if requests else {}  # what cannot be sent is found before anything moves
@@ -167,6 +166,8 @@ class ProcessEngine:
                 self._open_place(index)
             self._gone.pop(env_id, None)
             self.building.add(env_id)
+        except ClosedPool:
+            raise
         except (ShoalError, OSError) as error:
             fault = fault_from(error, env_id=env_id, phase="construct")
             self._gone[env_id] = replace(fault, where=replace(fault.where, worker=index))
@@ -282,7 +283,7 @@ class ProcessEngine:
         """Turn every command that a lost worker owes into a fault: a hung env's own, the worker's for the rest."""
         if worker.index in self.crew.lost:
             return  # found out by another way a moment ago
-        owed = self._owed_by(worker)
+        owed = self._owed_by(worker) + [i for i in self._arrivals if self.homes.worker_of(i) == worker.index]
         lanes, env_ids = self.homes.lanes_of(worker.index), self.homes.envs_of(worker.index)
         at_work = [i for lane in lanes if (i := self.control.running[lane]) in self.homes.lane_ids[lane]]
         culprits = at_work if hung is None else list(hung.where.env_ids)
@@ -296,6 +297,7 @@ class ProcessEngine:
         for i in owed:
             self.faults[i] = self._gone[i]
             self.collected.append(i)
+        self._arrivals = [i for i in self._arrivals if i not in owed]
         self.out.difference_update(owed)
         self.building.difference_update(owed)
         for lane in lanes:
@@ -335,11 +337,10 @@ class ProcessEngine:
         """Whether an env fell with its worker and has not been built since."""
         return env_id in self._gone
 
-    def open_worker(self, index: int, lanes: list[tuple[int, range]]) -> None:
+    def open_worker(self, index: int, lanes: list[tuple[int, range]], predecessor: int) -> None:
         """Start a worker with these lanes, and no envs, in a free place."""
-        for lane, env_ids in lanes:
-            self.homes.lanes[lane] = env_ids
-        self.crew.give_lanes(index, lanes)
+        self.homes.give_lanes(index, lanes)
+        self.crew.give_lanes(index, lanes, predecessor)
         self._open_place(index)
 
     def rehost(self, env_id: int, lane: int) -> None:
@@ -353,12 +354,13 @@ class ProcessEngine:
 
     def _welcome(self) -> None:
         """Send on those that were let go. What is refused meanwhile is finished all the same."""
-        done, arrivals, self._arrivals = self.collected, self._arrivals, []
-        for i in arrivals:
-            if self.recycler is not None:
-                self.recycler.arrive(i)
-        done += self._refused
-        self.collected, self._refused = done, []
+        done = self.collected
+        try:
+            while self._arrivals and self.recycler is not None:
+                self.recycler.arrive(self._arrivals.pop(0))
+        finally:
+            done += self._refused
+            self.collected, self._refused = done, []
 
     # ------------------------------------------------------------------ end
 

@@ -62,6 +62,12 @@ class Homes:
         """The lanes of a worker with their ranges; a lane that may have no env is none."""
         return [(lane, self.lanes[lane]) for lane in self.lanes_of(worker) if self.lanes[lane]]
 
+    def give_lanes(self, worker: int, lanes: list[tuple[int, range]]) -> None:
+        """Say in which ranges the lanes of a worker may have envs; those that are not mentioned have none."""
+        given = dict(lanes)
+        for lane in self.lanes_of(worker):
+            self.lanes[lane] = given.get(lane, range(0))
+
     def move(self, env_id: int, lane: int) -> None:
         """Make another lane the home of an env."""
         old = self.lane_of[env_id]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.arrays import Arena
 from shoal.cgroups import oom_kills
 from shoal.engines.process import worker as worker_module
+from shoal.engines.process.threads import foreign_threads
 from shoal.engines.process.wire import Channel, FrameError, WireError
 from shoal.engines.process.worker import Boot, SharedFd, single_threaded_libraries, unset_thread_variables
 from shoal.errors import ArgumentError, ResourceError
@@ -203,7 +204,8 @@ class WorkerProcess:
     def disown(self) -> None:
         """Forget a worker that belongs to the process we were forked from."""
         popen = getattr(self.process, "_popen", None)  # none in the worker itself, if it is being forked
-        theirs = popen.finalizer._args if popen is not None else ()
+        # It closes them in the process that made it, and nowhere else.
+        theirs = popen.finalizer._args or () if popen is not None else ()
         for fd in (self._lifeline, self._stacks, *theirs):
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -236,7 +238,24 @@ def _disown_in_forked_child() -> None:
     """In a copy of this process the workers are somebody else's: it must neither keep them alive nor wait for them."""
     while _running:  # each once: in a copy of the copy their numbers may be somebody else's
         _running.pop().disown()
-    _starting._at_fork_reinit()  # type: ignore[attr-defined] # a thread that is not here may have held it
+    # Held by the thread that forks a worker, and perhaps by one that is not here.
+    _starting._at_fork_reinit()  # type: ignore[attr-defined]
+    _disown_fork_server()
+
+
+def _disown_fork_server() -> None:
+    """Have this process start a fork server of its own, if it needs one.
+
+    The other is no child of ours: ``multiprocessing`` would fail to ask whether it lives. And it would live for as
+    long as we hold our copy of the pipe that ties it to its owner.
+    """
+    server: Any = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        with contextlib.suppress(OSError):
+            os.close(server._forkserver_alive_fd)
+    kept = server._preload_modules, server._inherited_fds
+    server.__init__()  # in place: the module's functions are methods of this very object
+    server._preload_modules, server._inherited_fds = kept
 
 
 if hasattr(os, "register_at_fork"):
@@ -255,7 +274,7 @@ def start_method(requested: str | None) -> str:
         return "forkserver" if "forkserver" in available else "spawn"
     if requested == _FORCED_FORK:
         requested = "fork"
-    elif requested == "fork" and (running := _foreign_threads()):
+    elif requested == "fork" and (running := foreign_threads()):
         raise ResourceError(
             f"start_method 'fork' is not safe while other threads run in this process ({running}): a lock that one "
             "of them holds would stay locked in every worker. Use start_method='forkserver', make the pool before "
@@ -268,17 +287,24 @@ def start_method(requested: str | None) -> str:
     return requested
 
 
-def _foreign_threads() -> str:
-    """Threads besides the caller's and shoal's own, in words; those of C libraries are only counted."""
-    known = threading.enumerate()
-    names = [t.name for t in known if t is not threading.current_thread() and not t.name.startswith("shoal-")]
-    # Numpy's BLAS keeps a thread for every other core, and ends them before a fork.
-    harmless = len(known) + len(os.sched_getaffinity(0)) - 1
-    try:
-        unknown = len(os.listdir("/proc/self/task")) - harmless
-    except OSError:
-        unknown = 0
-    return ", ".join([*names, *([f"{unknown} of libraries"] if unknown > 0 else [])])
+def why_no_workers() -> str:
+    """Why this process can have no worker processes, in words; nothing if it can."""
+    if multiprocessing.current_process().daemon:
+        return "this process is daemonic, as are the workers of a DataLoader, and may have no children"
+    return ""
+
+
+def require_workers() -> None:
+    """See that this process can have worker processes.
+
+    Raises:
+        ResourceError: If it cannot.
+    """
+    if why := why_no_workers():
+        raise ResourceError(
+            f"no worker process can be started: {why}. Use engine='thread' or engine='serial', or make the pool in a "
+            "process that is not daemonic"
+        )
 
 
 def _start(boot: Boot, method: str) -> Any:

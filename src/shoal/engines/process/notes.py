@@ -42,7 +42,7 @@ class Notes:
                 self._add_result(env_id, outcome)
                 return
             except BaseException as error:  # the env's objects have a say in how they are pickled
-                outcome = self._lane.fault(env_id, PHASES[command], error)
+                outcome = self._lane.refuse(env_id, PHASES[command], error)
         self._notes.append((Kind.FAULT, env_id, pack_fault(outcome)))
 
     def _add_result(self, env_id: int, extra: Extra) -> None:

@@ -12,11 +12,11 @@ held back, and the heir's first observation completes it.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shoal.engines.base import LET_GO, Command, Extra, Request, shares
-from shoal.errors import ShoalError
+from shoal.errors import ResourceError, ShoalError
 from shoal.machine import resident_bytes
 from shoal.slot import Autoreset
 
@@ -52,10 +52,12 @@ class Recycler:
         self._above = above_bytes
         self._free = free
         self._leaving: int | None = None
-        # To which lane of the heir the envs of each lane go, and who is on the way, with what he is to do there.
+        # The heir's lanes, and to which of them each env goes; who is on the way, with what he is to do there.
+        self._lanes: list[tuple[int, range]] = []
         self._heirs: dict[int, int] = {}
         self._moving: dict[int, tuple[Request, int, int]] = {}
         self._held: dict[int, HeldRow] = {}
+        self._has_complained = False
 
     @property
     def is_active(self) -> bool:
@@ -63,46 +65,67 @@ class Recycler:
         return self._leaving is not None
 
     def look(self) -> None:
-        """See whether a worker has grown too large, and start its heir."""
+        """See whether a worker has grown too large, and start its heir; or another one, if that has died."""
         crew = self._engine.crew
-        if self._leaving is not None:
-            return
-        for worker in crew.workers:
-            if worker.index not in crew.lost and (resident_bytes(worker.pid) or 0) > self._above:
-                try:
-                    self._start(worker.index)
-                except (ShoalError, OSError):
-                    _log.warning("worker %d cannot be replaced now", worker.index, exc_info=True)
+        leaving = self._leaving
+        if leaving is None:
+            sizes = {worker.index: resident_bytes(worker.pid) or 0 for worker in crew.workers}
+            sizes = {index: size for index, size in sizes.items() if size > self._above and index not in crew.lost}
+            if not sizes:
                 return
+            # The largest, so that all have their turn even if the limit is one that nobody can keep.
+            leaving = max(sizes, key=sizes.__getitem__)
+        elif self._free not in crew.lost:
+            return
+        try:
+            self._start(leaving)
+            self._has_complained = False
+        except (ShoalError, OSError):
+            if not self._has_complained:  # once: it is tried again every second
+                _log.warning("worker %d cannot be replaced now", leaving, exc_info=True)
+            self._has_complained = True
 
     def _start(self, leaving: int) -> None:
-        engine = self._engine
-        old, new = engine.homes.lanes_of(leaving), engine.homes.lanes_of(self._free)
-        heirs: dict[int, int] = {}
-        homes: list[tuple[int, range]] = []
-        for lane, part in zip(new, shares(len(old), min(len(old), len(new))), strict=False):
-            mine = [old[k] for k in part]
-            homes.append((lane, range(engine.homes.lanes[mine[0]].start, engine.homes.lanes[mine[-1]].stop)))
-            heirs.update(dict.fromkeys(mine, lane))
-        engine.open_worker(self._free, homes)
-        self._leaving, self._heirs = leaving, heirs
+        engine, place = self._engine, self._free
+        if place < len(engine.crew.workers):
+            engine.crew.bury(place)  # who was there before may be one that never came to work
+        if leaving != self._leaving:
+            ids, lanes = engine.homes.envs_of(leaving), engine.homes.lanes_of(place)
+            parts = shares(len(ids), min(len(ids), len(lanes)))
+            self._lanes = [(lane, range(ids[p[0]], ids[p[-1]] + 1)) for lane, p in zip(lanes, parts, strict=False)]
+        engine.open_worker(place, self._lanes, leaving)
+        self._heirs = {i: lane for lane, part in self._lanes for i in part}
+        self._leaving = leaving
         engine.control.leaving[leaving] = True
 
-    def movers(self, ids: Sequence[int], command: Command) -> list[int]:
+    def send_off(
+        self, ids: Sequence[int], command: Command, requests: dict[int, Request], block: int
+    ) -> tuple[list[int], dict[int, Request]]:
+        """Have those let go that begin an episode with this command; returns the others, with their requests."""
+        movers = self._movers(ids, command)
+        for i in movers:
+            self._begin(i, requests.get(i), block)
+        return [i for i in ids if i not in movers], {i: r for i, r in requests.items() if i not in movers}
+
+    def _movers(self, ids: Sequence[int], command: Command) -> set[int]:
         """Those among these envs that begin an episode with this command, and do so at the heir's."""
         engine = self._engine
         if self._leaving is None or self._free in engine.crew.lost or command is Command.CALL:
-            return []
-        here = [i for i in ids if engine.homes.worker_of(i) == self._leaving and not engine.is_gone(i)]
+            return set()
+        here = {i for i in ids if engine.homes.worker_of(i) == self._leaving and not engine.is_gone(i)}
         if command is Command.RESET:
             return here
-        return [i for i in here if engine.config.autoreset is Autoreset.NEXT_STEP and self._is_over(i)]
+        return {i for i in here if engine.config.autoreset is Autoreset.NEXT_STEP and self._is_over(i)}
 
-    def begin(self, env_id: int, request: Request | None, block: int) -> None:
+    def _begin(self, env_id: int, request: Request | None, block: int) -> None:
         """Have an env let go."""
-        heir = self._heirs[self._engine.homes.lane_of[env_id]]
-        self._moving[env_id] = (request or Request(), block, heir)
-        self._engine.submit([env_id], Command.CALL, {env_id: Request(call=(LET_GO, "", (), {}))}, block)
+        engine, request = self._engine, request or Request()
+        if engine.is_gone(env_id):
+            # Its worker was found dead while another was let go. It is the engine's to say so, or to build it anew.
+            engine.submit([env_id], Command.RESET, {env_id: request}, block)
+            return
+        self._moving[env_id] = (request, block, self._heirs[env_id])
+        engine.submit([env_id], Command.CALL, {env_id: Request(call=(LET_GO, "", (), {}))}, block)
 
     def take_home(self, ids: list[int]) -> list[int]:
         """Send those that were let go, or are to be, on their way; returns the others, who have rows."""
@@ -131,6 +154,7 @@ class Recycler:
             or engine.homes.worker_of(env_id) != self._leaving
             or env_id in engine.faults
             or env_id in self._held
+            or engine.control.command[env_id] != Command.STEP
             or not self._is_over(env_id)
             or self._row(env_id, engine.rows.first)
         ):
@@ -160,36 +184,46 @@ class Recycler:
     def arrive(self, env_id: int) -> None:
         """Have the heir build and reset an env that was let go; have one let go whose row was held back."""
         engine = self._engine
-        if env_id not in self._moving:
-            self.begin(env_id, None, self._held[env_id].block)
-            return
+        if env_id in self._moving:
+            self._settle(env_id)
+        elif self._free in engine.crew.lost:  # nobody to go to: the row is completed where it began
+            engine.submit([env_id], Command.RESET, None, self._held[env_id].block)
+        else:
+            self._begin(env_id, None, self._held[env_id].block)
+        if engine.is_gone(env_id):
+            self._held.pop(env_id, None)
+
+    def _settle(self, env_id: int) -> None:
+        engine = self._engine
         request, block, heir = self._moving.pop(env_id)
         answer = engine.extras.pop(env_id, None)
         engine.faults.pop(env_id, None)  # it had no body to let go of
         engine.rehost(env_id, heir)
-        moved = Request(
-            seed=request.seed,
-            options=request.options,
-            incarnation=engine.incarnation_of(env_id),
-            generator=None if answer is None else answer.value,
-        )
-        engine.submit([env_id], Command.RESET, {env_id: moved}, block)
+        if request.incarnation is None:
+            generator = None if answer is None else answer.value
+            request = replace(request, incarnation=engine.incarnation_of(env_id), generator=generator)
+        engine.submit([env_id], Command.RESET, {env_id: replace(request, action=())}, block)
         self._retire_if_empty()
 
     def note_loss(self, worker: int) -> None:
         """A worker is gone. The envs of one that was being replaced are built by the heir, not by another like it."""
         engine = self._engine
         for i in engine.homes.envs_of(worker):
-            self._moving.pop(i, None)
             self._held.pop(i, None)
-        if worker == self._leaving:
-            for i in engine.homes.envs_of(worker):
-                engine.rehost(i, self._heirs[engine.homes.lane_of[i]])
-            self._retire_if_empty()
+            if self._moving.pop(i, None) is not None:
+                engine.extras.pop(i, None)
+            if worker == self._leaving:
+                engine.rehost(i, self._heirs[i])
+        self._retire_if_empty()
 
     def _retire_if_empty(self) -> None:
-        if self._leaving is not None and not self._engine.homes.envs_of(self._leaving):
-            self._engine.crew.retire(self._leaving)
-            self._engine.control.leaving[self._leaving] = False
-            self._free, self._leaving = self._leaving, None
-            self.count += 1
+        engine, leaving = self._engine, self._leaving
+        if leaving is None or engine.homes.envs_of(leaving):
+            return
+        engine.control.leaving[leaving] = False
+        self._free, self._leaving = leaving, None
+        self.count += 1
+        try:
+            engine.crew.retire(leaving)
+        except ResourceError:  # its place is not given to another before it is dead
+            _log.warning("worker %d was replaced, and is still there", leaving, exc_info=True)

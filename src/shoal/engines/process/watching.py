@@ -40,8 +40,10 @@ class LaneWatch:
                 continue
             seen = (engine.control.progress[lane], engine.control.running[lane])
             if seen != self._seen[lane]:
+                # It moved at some moment since the last look: nobody is to be given up too early.
                 self._seen[lane], self._waited_s[lane] = seen, 0.0
-            self._waited_s[lane] += passed_s
+            else:
+                self._waited_s[lane] += passed_s
             engine.nudge(lane)
             self._judge(lane)
 

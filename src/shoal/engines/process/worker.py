@@ -88,6 +88,7 @@ class Boot:
     stderr: SharedFd
     entropy: int
     generation: int = 0
+    seat: int = 0
     limited: tuple[str, ...] = ()
 
     @property
@@ -141,7 +142,7 @@ def _settle(boot: Boot) -> None:
     faulthandler.register(signal.SIGUSR1, file=boot.stacks.fd, all_threads=True)
     faulthandler.enable(file=boot.stacks.fd)
     if boot.config.affinity is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {boot.config.affinity[boot.worker % len(boot.config.affinity)]})
+        os.sched_setaffinity(0, {boot.config.affinity[boot.seat % len(boot.config.affinity)]})
     # Forked workers share the parent's generators: without this, every env that uses them would draw the same.
     key = (boot.worker, boot.generation) if boot.generation else (boot.worker,)
     state = np.random.SeedSequence(boot.entropy, spawn_key=key).generate_state(2)
