@@ -20,8 +20,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/.installed ## step 64 CartPoles a million times and print the speed
-	@$(BIN)/shoal run CartPole-v1 --num-envs 64 --steps 1_000_000
+run: $(VENV)/.installed ## collect 200,000 steps of 64 CartPoles into build/, and print where they are and the speed
+	@$(BIN)/shoal collect CartPole-v1 --num-envs 64 --steps 200_000 --out build/cartpole --overwrite
 
 # pytest exits with 5 when no test is marked slow, which is fine.
 .PHONY: test

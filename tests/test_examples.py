@@ -34,34 +34,43 @@ def blocks_of(page: Path) -> str:
     return "\n".join(lines)
 
 
-def run(script: Path, cwd: Path) -> str:
+def run(script: Path, cwd: Path, *arguments: str) -> str:
     """What a script prints; it must end well and say nothing on stderr."""
     # The shoal that is under test, also where it is found by a relative path.
     environment = {**os.environ, "PYTHONPATH": str(Path(shoal.__file__).parents[1])}
-    command = [sys.executable, "-W", "error", str(script)]
+    command = [sys.executable, "-W", "error", str(script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
 
 
-# What compiles an env takes its time when nothing is in the cache.
-COMPILING = {"compiled", "compiled_env", "envpool"}
+# What learns takes a minute, unless it is told to be quick.
+ARGUMENTS = {"ppo_cartpole": ["--quick"]}
+# What compiles an env takes its time when nothing is in the cache; so does the import of torch.
+SLOW = {"bbrl", "compiled", "compiled_env", "envpool", *ARGUMENTS}
 
 
 def by_stem(paths: list[Path]) -> list[Any]:
-    return [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in COMPILING else []) for path in paths
-    ]
+    return [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in paths]
 
 
 @pytest.mark.parametrize("example", by_stem(EXAMPLES))
 def test_example(example: Path, tmp_path: Path) -> None:
-    assert run(example, tmp_path), "an example shows something"
+    arguments = ARGUMENTS.get(example.stem, [])
+    if arguments:
+        pytest.importorskip("torch")
+        # Not only matplotlib: this makes its cache of fonts, which a script would report on stderr.
+        pytest.importorskip("matplotlib.font_manager")
+    assert run(example, tmp_path, *arguments), "an example shows something"
+    if arguments:
+        assert (tmp_path / f"{example.stem}.png").stat().st_size > 10_000, "a learner draws its curve"
 
 
 @pytest.mark.parametrize("page", by_stem([page for page in PAGES if blocks_of(page)]))
 def test_code_blocks_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    if page.stem == "bbrl":
+        pytest.importorskip("torch")
     script = tmp_path / f"{page.stem}.py"
     script.write_text(blocks_of(page), encoding="utf-8")
     run(script, tmp_path)

@@ -15,9 +15,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shoal import collect as collect
     from shoal import errors as errors
     from shoal.batch import Batch as Batch
     from shoal.build import make_pool as make_pool
+    from shoal.collect import Collector as Collector
     from shoal.doors import make_vec as make_vec
     from shoal.faces.envpool.doors import make as make
     from shoal.faces.envpool.doors import make_dm as make_dm
@@ -38,6 +40,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Autoreset": "shoal.slot",
     "Batch": "shoal.batch",
+    "Collector": "shoal.collect",
     "Pool": "shoal.pool",
     "PoolStats": "shoal.stats",
     "Restart": "shoal.recovery",
@@ -53,7 +56,7 @@ _HOMES = {
     "register": "shoal.registry",
     "make_vec": "shoal.doors",
 }
-_MODULES = ("errors", "testing")
+_MODULES = ("collect", "errors", "testing")
 
 __all__ = [*sorted(_HOMES), *_MODULES, "__version__"]
 

@@ -5,7 +5,9 @@
     ├── ArgumentError         an argument of a call makes no sense (seed, options, batch size, engine name)
     ├── ActionError           what was sent cannot be an action for those envs; nothing has moved
     │   ├── WrongDtype        an array has another type than its spec, where no cast is made
-    │   └── MissingAction     a dict of actions lacks a key
+    │   ├── MissingAction     a dict of actions lacks a key
+    │   └── AgentActionError  an agent of BBRL's dialect found actions in the workspace that no env can take
+    ├── WorkspaceError        a workspace or an agent of BBRL's dialect was asked for what it cannot give
     ├── StateError            the call does not fit the state of the pool
     │   ├── ClosedPool        the pool is closed
     │   ├── BusyPool          another thread is inside the pool
@@ -60,6 +62,14 @@ class MissingAction(ActionError, KeyError):
     """A dict of actions lacks a key."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
+
+
+class AgentActionError(ActionError, AssertionError):
+    """The actions that an agent found in its workspace are none for its envs. No env has moved."""
+
+
+class WorkspaceError(ShoalError, AssertionError):
+    """A workspace or an agent of BBRL's dialect was asked for what it cannot give."""
 
 
 class StateError(ShoalError, RuntimeError):

@@ -288,6 +288,16 @@ class Pool:
             self._gate.leave()
 
     @property
+    def dropped(self) -> frozenset[int]:
+        """Envs that failed and are out, under ``on_fault="drop"``."""
+        return frozenset(self._dispatch.recovery.dropped)
+
+    @property
+    def rows_read(self) -> int:
+        """Rows handed out so far; whoever keeps the last one can tell whether it still is."""
+        return self._dispatch.reader.rows_read
+
+    @property
     def is_closed(self) -> bool:
         """Whether the pool has been closed."""
         return self._gate.is_closed

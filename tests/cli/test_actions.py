@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from shoal.cli.actions import RandomActions, load_callable
+from shoal.cli.actions import load_callable
+from shoal.collect.random_actions import RandomActions
 from shoal.errors import ArgumentError
 from shoal.spec import SpaceTree
 

@@ -11,8 +11,9 @@ import pytest
 
 import shoal
 from shoal.batch import Batch
-from shoal.cli.actions import RandomActions, policy_actor
+from shoal.cli.actions import policy_actor
 from shoal.cli.drive import EpisodeTally, Progress, drive
+from shoal.collect.random_actions import RandomActions
 from shoal.errors import ArgumentError, EnvStepError
 from shoal.testing import CountingEnv, DictTupleEnv, FaultEnv, ScriptedEnv
 

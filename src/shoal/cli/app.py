@@ -8,6 +8,7 @@ import typer
 
 import shoal
 from shoal.cli.check import CHECK_HELP, check
+from shoal.cli.collect import COLLECT_HELP, collect
 from shoal.cli.doctor import DOCTOR_HELP, doctor
 from shoal.cli.replay import REPLAY_HELP, replay
 from shoal.cli.run import RUN_HELP, run
@@ -39,6 +40,7 @@ def top(
 
 
 app.command(help=RUN_HELP, no_args_is_help=True)(run)
+app.command(help=COLLECT_HELP, no_args_is_help=True)(collect)
 app.command(help=CHECK_HELP, no_args_is_help=True)(check)
 app.command(help=DOCTOR_HELP)(doctor)
 app.command(help=REPLAY_HELP, no_args_is_help=True)(replay)

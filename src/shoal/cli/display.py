@@ -100,8 +100,12 @@ class _Bar(_Nothing):
 
 
 def print_result(result: RunResult) -> None:
-    """The closing table, on stdout."""
-    rows = _table_rows(result)
+    """The closing table of a run, on stdout."""
+    print_rows(_table_rows(result))
+
+
+def print_rows(rows: list[tuple[str, str]]) -> None:
+    """Labels and what there is to say about them, on stdout."""
     console = Console()
     if not console.is_terminal:
         width = max(len(label) for label, _ in rows)
@@ -142,4 +146,5 @@ def _engine(result: RunResult) -> str:
 
 def _telling(progress: Progress) -> str:
     recent = "" if progress.recent_return is None else f", recent return {progress.recent_return:.1f}"
-    return f"{progress.steps_per_s:,.0f} steps/s, {progress.episodes:,} episodes{recent}"
+    length = "" if progress.recent_length is None else f", length {progress.recent_length:.1f}"
+    return f"{progress.steps_per_s:,.0f} steps/s, {progress.episodes:,} episodes{recent}{length}"

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.batch import Batch
-from shoal.cli.actions import Actor, RandomActions
+from shoal.cli.actions import Actor
+from shoal.collect.random_actions import RandomActions
 from shoal.errors import ArgumentError
 from shoal.pool import Pool
 from shoal.slot import Autoreset
@@ -36,6 +37,7 @@ class Progress:
         elapsed_s: Time since the first step.
         episodes: Episodes finished.
         recent_return: Mean return of the last 100 of them; None before the first.
+        recent_length: Their mean length, if it was counted.
     """
 
     steps: int
@@ -43,6 +45,7 @@ class Progress:
     elapsed_s: float
     episodes: int
     recent_return: float | None
+    recent_length: float | None = None
 
     @property
     def steps_per_s(self) -> float:

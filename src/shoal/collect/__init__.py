@@ -1,0 +1,32 @@
+"""Data from a pool, without phantom transitions.
+
+Collector       runs a pool under a policy: epochs, episodes, evaluations
+Epoch           what one run gave, as segments; its transitions are the same in every autoreset mode
+Segment         ``T`` steps of ``N`` envs, with the rows before and after
+Episode         one whole episode
+write_dataset   collects into a folder, part by part
+load_dataset    reads such a folder
+"""
+
+from __future__ import annotations
+
+from shoal.collect.collector import Collector, Policy
+from shoal.collect.dataset import Dataset, DatasetConfig, load_dataset
+from shoal.collect.episodes import Episode, Evaluation
+from shoal.collect.segment import Epoch, Segment, Transitions
+from shoal.collect.writing import Written, write_dataset
+
+__all__ = [
+    "Collector",
+    "Dataset",
+    "DatasetConfig",
+    "Episode",
+    "Epoch",
+    "Evaluation",
+    "Policy",
+    "Segment",
+    "Transitions",
+    "Written",
+    "load_dataset",
+    "write_dataset",
+]

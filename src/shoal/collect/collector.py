@@ -1,0 +1,120 @@
+"""Running a pool under a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.collect.at_own_pace import AtOwnPace
+from shoal.collect.episodes import Episode, EpisodeCutter, Evaluation
+from shoal.collect.in_step import InStep
+from shoal.collect.random_actions import RandomActions
+from shoal.errors import ArgumentError, StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shoal.collect.segment import Epoch
+    from shoal.pool import Pool
+    from shoal.seeding import Seed
+
+Policy = Callable[[Any], Any]
+_EPISODE_STEPS = 64  # how many steps to take before looking whether enough episodes have ended
+
+
+class Collector:
+    """Collects data from a pool.
+
+    Epochs hang together: each begins with the last row of the one before, so that the transitions of all epochs are
+    those of one long run, none lost and none twice. What is a transition does not depend on the pool's autoreset mode.
+
+    Args:
+        pool: Any pool, or a face with a ``pool``: in step or asynchronous, in any autoreset mode.
+        policy: Takes a batch of observations and returns as many actions; None acts at random.
+        seed: Seed of the first reset, and of random actions.
+
+    Example:
+        >>> import shoal
+        >>> with shoal.make_pool("CartPole-v1", 4, engine="serial") as pool:
+        ...     collector = shoal.Collector(pool, lambda obs: (obs[:, 2] > 0).astype(int), seed=1)
+        ...     epoch = collector.collect(steps=50)
+        ...     data = epoch.transitions()
+        >>> data.obs.shape[1:], len(data) == epoch.num_steps
+        ((4,), True)
+    """
+
+    def __init__(self, pool: Pool | Any, policy: Policy | None = None, *, seed: Seed = None) -> None:
+        self.pool: Pool = getattr(pool, "pool", pool)
+        self._seed = seed
+        root = None if seed is None else int(np.random.SeedSequence(_numbers(seed)).generate_state(1)[0])
+        actor = _actor(policy) if policy else RandomActions(self.pool.spec.action, root)
+        recorder = AtOwnPace if self.pool.is_async else InStep
+        self._recorder: AtOwnPace | InStep = recorder(self.pool, actor)
+        self._rows_read: int | None = None
+
+    def reset(self, seed: Seed = None) -> None:
+        """Have the next epoch begin with a reset of all envs."""
+        self._seed = seed
+        self._rows_read = None
+        self._recorder.forget()
+
+    def collect(self, steps: int) -> Epoch:
+        """Step every env ``steps`` times, or take as many rows from an asynchronous pool."""
+        if steps < 1:
+            raise ArgumentError(f"steps: expected at least 1, got {steps}")
+        if self._rows_read is not None and self._rows_read != self.pool.rows_read:
+            raise StateError("somebody else has used the pool since the last epoch: reset() the collector to go on")
+        seed, self._seed = self._seed, None
+        self._rows_read = None
+        epoch = self._recorder.run(steps, seed)
+        self._rows_read = self.pool.rows_read
+        return epoch
+
+    def epochs(self, steps: int, count: int | None = None) -> Iterator[Epoch]:
+        """One epoch after the other, ``count`` of them or without end."""
+        done = 0
+        while count is None or done < count:
+            yield self.collect(steps)
+            done += 1
+
+    def episodes(self, steps: int = _EPISODE_STEPS) -> Iterator[Episode]:
+        """Whole episodes as they end, without end; looked for every ``steps`` steps."""
+        cutter = EpisodeCutter()
+        while True:
+            yield from cutter.cut(self.collect(steps))
+
+    def evaluate(self, episodes: int, seed: Seed = None) -> Evaluation:
+        """Play so many episodes from a fresh reset, each env its share of them.
+
+        The seed is for the envs; random actions go on as they were. Envs that were dropped have no share. Afterwards
+        the next epoch begins with a reset.
+        """
+        if episodes < 1:
+            raise ArgumentError(f"episodes: expected at least 1, got {episodes}")
+        count = self.pool.num_envs
+        left = {i: episodes // count + (i < episodes % count) for i in range(count)}
+        self.reset(seed)
+        played: list[Episode] = []
+        cutter = EpisodeCutter()
+        while any(share for i, share in left.items() if i not in self.pool.dropped):
+            for episode in cutter.cut(self.collect(_EPISODE_STEPS)):
+                if left[episode.env_id]:
+                    left[episode.env_id] -= 1
+                    played.append(episode)
+        self.reset()
+        return Evaluation(
+            np.array([episode.total for episode in played]),
+            np.array([len(episode) for episode in played]),
+            np.array([episode.env_id for episode in played], np.int32),
+        )
+
+
+def _numbers(seed: Any) -> list[int]:
+    """A seed of any form as a list of numbers."""
+    return [0 if s is None else int(s) for s in np.ravel(np.array(seed, object))]
+
+
+def _actor(policy: Policy) -> Callable[[Any, int], Any]:
+    return lambda obs, rows: policy(obs)

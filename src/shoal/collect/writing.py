@@ -1,0 +1,323 @@
+"""Collecting into a folder, part by part, so that a run can end at any moment and go on later.
+
+    part k:   seed of part k ─▶ reset all envs ─▶ collect ─▶ draft ─▶ rename to part-0000k ─▶ rewrite dataset.json
+
+Each part begins with a reset and with a seed that follows from the dataset's seed and the part's number, and from
+nothing else. So it does not matter whether the parts before it were collected by the same run, or yesterday.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.collect.collector import Collector
+from shoal.collect.columns import Column, Counters, Rows, columns_of, rows_of
+from shoal.collect.dataset import DatasetConfig, Part, Story
+from shoal.collect.folder import clear, find_story, sole_writer
+from shoal.collect.formats import check_format, part_writer
+from shoal.errors import ArgumentError
+from shoal.seeding import entropy
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from shoal.collect.collector import Policy
+    from shoal.collect.folder import Existing
+    from shoal.pool import Pool
+
+_PART_ROWS = 2**17
+_STEPS_PER_PART = 2048  # of each env: in most tasks several episodes
+_NPZ_BYTES = 512 * 2**20  # an npz is in memory as a whole before it is written
+_EPOCH_S = 0.1  # how long to collect before looking up: what is shown must not stand still
+_EPOCH_BYTES = 16 * 2**20
+_RECENT_EPISODES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What has been written so far, or in the end.
+
+    Attributes:
+        rows: Rows of this run.
+        total_rows: Rows that this run is to write.
+        elapsed_s: Time since the first reset.
+        episodes: Episodes that ended in this run.
+        mean_return: Their mean return; None if there are none.
+        std_return: The spread of their returns.
+        mean_length: Their mean length.
+        recent_return: Mean return of the last 100.
+        recent_length: Mean length of the last 100.
+    """
+
+    rows: int
+    total_rows: int
+    elapsed_s: float
+    episodes: int
+    mean_return: float | None
+    std_return: float | None
+    mean_length: float | None
+    recent_return: float | None
+    recent_length: float | None
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows per second."""
+        return self.rows / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+
+def write_dataset(
+    pool: Pool | Any,
+    folder: str | os.PathLike[str],
+    *,
+    steps: int,
+    policy: Policy | None = None,
+    seed: int | None = None,
+    format: str = "parquet",
+    existing: Existing = "refuse",
+    part_rows: int | None = None,
+    env: str | None = None,
+    env_kwargs: dict[str, Any] | None = None,
+    policy_name: str | None = None,
+    on_progress: Callable[[Written], None] | None = None,
+) -> Written:
+    """Collect transitions into a folder until there are ``steps`` of them.
+
+    Args:
+        pool: A pool whose envs move in step, or a face with such a ``pool``.
+        folder: Where to; it is made if it is not there.
+        steps: How many rows the dataset is to have.
+        policy: Takes a batch of observations and returns as many actions; None acts at random.
+        seed: Of the dataset. None: the seed of the dataset that is resumed, else one that is drawn and written down.
+        format: ``"parquet"`` or ``"npz"``.
+        existing: What to do with a dataset that is there: ``"refuse"``, ``"resume"`` or ``"overwrite"``.
+        part_rows: Rows per part. All envs are reset when a part begins, so give each env several episodes in it.
+        env: What the dataset is to call the env.
+        env_kwargs: What the env was made with, to be written down.
+        policy_name: What the dataset is to call the policy.
+        on_progress: Called several times a second.
+
+    Raises:
+        ArgumentError: If there is a dataset that must not be touched, or one of another config is to be resumed.
+        BackendUnavailable: If Parquet is asked for and pyarrow is not installed.
+        ResourceError: If the disk is full, or the folder cannot be written to. Complete parts stay.
+
+    Example:
+        >>> import tempfile, shoal
+        >>> with shoal.make_pool("CartPole-v1", 4, engine="serial") as pool:
+        ...     shoal.collect.write_dataset(pool, tempfile.mkdtemp(), steps=100, format="npz").rows
+        100
+    """
+    pool, path = getattr(pool, "pool", pool), Path(folder)
+    if steps < 1 or (part_rows is not None and part_rows < 1):
+        raise ArgumentError(f"steps and part_rows: expected at least 1, got {steps} and {part_rows}")
+    if pool.is_async:
+        raise ArgumentError("pool: its envs must move in step; which rows come first is a matter of chance otherwise")
+    columns = columns_of(pool.spec)
+    check_format(format, columns)
+    with sole_writer(path):
+        story = find_story(path, existing)
+        named = {"env": env or pool.spec.id, "env_kwargs": env_kwargs or {}, "policy": policy_name or _name_of(policy)}
+        config = _config(pool, columns, story.config if story else None, named, seed, format, part_rows)
+        if story is not None and (difference := story.config.difference(config)):
+            raise ArgumentError(f"{path}: cannot be resumed: {difference}")
+        clear(path, story)
+        if story is None:
+            story = Story(config, tuple(columns), next_episode=(0,) * pool.num_envs)
+            story.save(path)
+        return _Run(pool, policy, path, story, steps, on_progress).write()
+
+
+def _config(
+    pool: Pool,
+    columns: Sequence[Column],
+    stored: DatasetConfig | None,
+    named: dict[str, Any],
+    seed: int | None,
+    format: str,
+    part_rows: int | None,
+) -> DatasetConfig:
+    """What this run is to write. What nobody has said is as in the dataset that is resumed, if there is one."""
+    if seed is None:
+        seed = stored.seed if stored else entropy()
+    if part_rows is None:
+        part_rows = stored.part_rows if stored else _rows_per_part(pool, columns, format)
+    return DatasetConfig(
+        **named,
+        num_envs=pool.num_envs,
+        seed=seed,
+        format=format,
+        part_rows=part_rows,
+        observation_space=str(pool.spec.observation.space),
+        action_space=str(pool.spec.action.space),
+        engine=pool.stats().engine,
+        shoal=sys.modules["shoal"].__version__,
+    )
+
+
+def part_seed(seed: int, number: int) -> int:
+    """The seed of a part, from that of its dataset and its number.
+
+    Example:
+        >>> from shoal.collect.writing import part_seed
+        >>> part_seed(7, 0) != part_seed(7, 1)
+        True
+    """
+    # 31 bits: there are envs that take no more.
+    return int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1, np.uint32)[0] >> 1)
+
+
+def _rows_per_part(pool: Pool, columns: Sequence[Column], format: str) -> int:
+    rows = max(_PART_ROWS, _STEPS_PER_PART * pool.num_envs)
+    if format == "npz":
+        rows = min(rows, _NPZ_BYTES // sum(column.row_bytes for column in columns))
+    return max(rows, pool.num_envs)
+
+
+def _name_of(policy: Policy | None) -> str:
+    if policy is None:
+        return "random"
+    inner: Any = policy
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    named = inner if hasattr(inner, "__qualname__") else type(inner)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+class _Run:
+    """One run of ``write_dataset``, from the story so far to the one that has all rows."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        policy: Policy | None,
+        folder: Path,
+        story: Story,
+        steps: int,
+        on_progress: Callable[[Written], None] | None,
+    ) -> None:
+        self._pool, self._policy, self._folder = pool, policy, folder
+        self._story, self._steps, self._on_progress = story, steps, on_progress
+        self._before = story.rows
+        self._tally = _Tally()
+        self._start = perf_counter()
+        row_bytes = sum(column.row_bytes for column in story.columns)
+        self._pace = _Pace(pool.num_envs, row_bytes * pool.num_envs)
+
+    def write(self) -> Written:
+        """Write parts until there are enough rows."""
+        while (left := self._steps - self._story.rows) > 0:
+            self._write_part(min(left, self._story.config.part_rows))
+        return self._written()
+
+    def _write_part(self, rows: int) -> None:
+        story, number = self._story, len(self._story.parts)
+        seed = part_seed(story.config.seed, number)
+        collector = Collector(self._pool, self._policy, seed=seed)
+        next_episode = np.array(story.next_episode, np.int32)
+        counters, tally = Counters(next_episode), _Tally()
+        file = f"part-{number:05d}.{story.config.format}"
+        with part_writer(self._folder / file, story.config.format, story.columns) as writer:
+            while rows > tally.rows:
+                start = perf_counter()
+                epoch = collector.collect(self._pace.steps(rows - tally.rows))
+                new = rows_of(epoch, counters, rows - tally.rows)
+                writer.add(new.columns)
+                self._pace.took(perf_counter() - start)
+                np.maximum.at(next_episode, new.columns["env_id"], new.columns["episode"] + 1)
+                tally.add(new)
+                self._tally.add(new)
+                if self._on_progress is not None:
+                    self._on_progress(self._written())
+        part = Part(file, rows, tally.episodes, seed, tally.mean_return, tally.mean_length)
+        self._story = story.with_part(part, next_episode.tolist())
+        self._story.save(self._folder)
+
+    def _written(self) -> Written:
+        tally = self._tally
+        recent_return, recent_length = tally.recent
+        return Written(
+            rows=tally.rows,
+            total_rows=max(0, self._steps - self._before),
+            elapsed_s=perf_counter() - self._start,
+            episodes=tally.episodes,
+            mean_return=tally.mean_return,
+            std_return=tally.std_return,
+            mean_length=tally.mean_length,
+            recent_return=recent_return,
+            recent_length=recent_length,
+        )
+
+
+class _Tally:
+    """Rows, and the returns and lengths of episodes. It does not grow with their number."""
+
+    def __init__(self) -> None:
+        self.rows = self.episodes = 0
+        self._lengths = 0
+        self._mean = self._squares = 0.0
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT_EPISODES)
+
+    def add(self, rows: Rows) -> None:
+        self.rows += len(rows)
+        new = len(rows.returns)
+        if not new:
+            return
+        # Two means and sums of squares become one (Chan's way), which keeps precision where plain sums lose it.
+        mean, old = float(rows.returns.mean()), self.episodes
+        off = mean - self._mean
+        self.episodes += new
+        self._mean += off * new / self.episodes
+        self._squares += float(((rows.returns - mean) ** 2).sum()) + off * off * old * new / self.episodes
+        self._lengths += int(rows.lengths.sum())
+        last = slice(-_RECENT_EPISODES, None)
+        self._recent.extend(zip(rows.returns[last].tolist(), rows.lengths[last].tolist(), strict=True))
+
+    @property
+    def mean_return(self) -> float | None:
+        return self._mean if self.episodes else None
+
+    @property
+    def std_return(self) -> float | None:
+        return math.sqrt(self._squares / self.episodes) if self.episodes else None
+
+    @property
+    def mean_length(self) -> float | None:
+        return self._lengths / self.episodes if self.episodes else None
+
+    @property
+    def recent(self) -> tuple[float, float] | tuple[None, None]:
+        """Mean return and mean length of the last episodes."""
+        if not self._recent:
+            return None, None
+        returns, lengths = zip(*self._recent, strict=True)
+        return sum(returns) / len(returns), sum(lengths) / len(lengths)
+
+
+class _Pace:
+    """How many steps to collect at a time. It makes no difference to the rows: epochs hang together."""
+
+    def __init__(self, num_envs: int, bytes_per_step: int) -> None:
+        self._num_envs = num_envs
+        self._most = max(1, _EPOCH_BYTES // max(1, bytes_per_step))
+        self._steps = min(8, self._most)
+
+    def steps(self, rows: int) -> int:
+        """How many steps of all envs to take next, if so many rows are wanted."""
+        return min(self._steps, -(-rows // self._num_envs))
+
+    def took(self, elapsed_s: float) -> None:
+        """Take more steps next time if this time was short, fewer if it was long."""
+        if elapsed_s < _EPOCH_S / 2:
+            self._steps = min(self._most, self._steps * 2)
+        elif elapsed_s > _EPOCH_S * 2:
+            self._steps = max(1, self._steps // 2)

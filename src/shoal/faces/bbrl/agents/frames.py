@@ -1,0 +1,172 @@
+"""What env agents write at one time: observations as columns, and the accounts of episodes.
+
+Types of observations in a workspace:
+
+    floats of any width           float32
+    bool, uint8                   as they are: masks stay masks, pictures stay small
+    other whole numbers           int64
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import Space, spaces
+
+from shoal.errors import WorkspaceError
+
+_ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
+_KEPT = (_FLOAT32, _INT64, np.dtype(np.bool_), np.dtype(np.uint8))
+
+
+def columns_of(obs: Any, name: str) -> dict[str, npt.NDArray[Any]]:
+    """A batch of observations as columns: one, or one for each leaf of a dict, named by its path.
+
+    Example:
+        >>> list(columns_of({"a": np.zeros(2), "b": {"c": np.zeros(2)}}, "env/env_obs"))
+        ['env/env_obs/a', 'env/env_obs/b/c']
+    """
+    if obs.__class__ is np.ndarray:
+        return {name: _column(obs, name)}
+    if isinstance(obs, dict):
+        return {path: part for key, value in obs.items() for path, part in columns_of(value, f"{name}/{key}").items()}
+    raise unfit(name, obs)
+
+
+def _column(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    dtype = array.dtype
+    if dtype in _KEPT:
+        return array
+    if dtype.kind == "f":
+        return array.astype(_FLOAT32)
+    if dtype.kind in "iu":
+        return array.astype(_INT64)
+    raise unfit(name, array)
+
+
+def unfit(name: str, value: Any) -> WorkspaceError:
+    """The error for an observation that no tensor can hold."""
+    if isinstance(value, tuple):
+        return WorkspaceError(
+            f"{name}: the env's observation is a tuple, and a workspace has names; wrap the env so that it is a dict"
+        )
+    return WorkspaceError(f"{name}: expected an array, a number or a dict of them, got {value!r:.80}")
+
+
+def seen_space(value: Any, declared: Any, name: str) -> Space[Any]:
+    """The space of an observation: the declared one where it fits, else what the observation shows.
+
+    Agents of BBRL's dialect take observations as they come, so an env's word about them need not be true.
+    """
+    if isinstance(value, dict):
+        known = declared.spaces if isinstance(declared, spaces.Dict) else {}
+        parts = {key: seen_space(part, known.get(key), f"{name}/{key}") for key, part in value.items()}
+        return spaces.Dict(parts)
+    if isinstance(value, tuple):
+        raise unfit(name, value)
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise unfit(name, value)
+    if isinstance(declared, _ARRAY_SPACES) and declared.shape == array.shape:
+        kind = np.dtype(declared.dtype).kind
+        if kind == array.dtype.kind or {kind, array.dtype.kind} == {"i", "u"}:
+            return declared
+    if array.dtype.kind == "b":
+        return spaces.Box(0, 1, array.shape, np.bool_)
+    if array.dtype.kind == "f":
+        return spaces.Box(-np.inf, np.inf, array.shape, np.result_type(array.dtype, np.float32))
+    dtype = array.dtype if array.dtype == np.uint8 else np.dtype(np.int64)
+    return spaces.Box(np.iinfo(dtype).min, np.iinfo(dtype).max, array.shape, dtype)
+
+
+@dataclass
+class Frame:
+    """What one time step is, a row per env.
+
+    Attributes:
+        obs: Observations as columns, by name.
+        reward: float32; of the step that led here.
+        terminated: bool.
+        truncated: bool.
+        done: bool; either of the two.
+        cumulated_reward: float32; of the episode, with this reward.
+        timestep: int64; steps since the first state of the episode.
+    """
+
+    obs: dict[str, npt.NDArray[Any]]
+    reward: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    done: npt.NDArray[np.bool_]
+    cumulated_reward: npt.NDArray[np.float32]
+    timestep: npt.NDArray[np.int64]
+
+
+class Accounts:
+    """Adds up the rewards of episodes. The sums are float64, so that long episodes lose nothing."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._return_N = np.zeros(num_envs)
+
+    def begin(self, obs: dict[str, npt.NDArray[Any]]) -> Frame:
+        """The frame of a reset of all envs."""
+        self._return_N[:] = 0
+        n = len(self._return_N)
+        return Frame(
+            obs,
+            reward=np.zeros(n, np.float32),
+            terminated=np.zeros(n, np.bool_),
+            truncated=np.zeros(n, np.bool_),
+            done=np.zeros(n, np.bool_),
+            cumulated_reward=np.zeros(n, np.float32),
+            timestep=np.zeros(n, np.int64),
+        )
+
+    def go_on(
+        self,
+        last: Frame,
+        obs: dict[str, npt.NDArray[Any]],
+        reward: npt.NDArray[Any],
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        timestep: npt.NDArray[Any],
+    ) -> Frame:
+        """The frame of a step of all envs; where the last one was the end of an episode, another one has begun."""
+        sums = self._return_N
+        sums[last.done] = 0
+        sums += reward
+        return Frame(
+            obs,
+            reward.astype(np.float32),
+            terminated,
+            truncated,
+            terminated | truncated,
+            sums.astype(np.float32),
+            timestep.astype(np.int64),
+        )
+
+    def go_on_with(self, rows: npt.NDArray[np.intp], last: Frame, news: Frame) -> Frame:
+        """The frame of a step of some envs; the others stay as they are, and are given no reward."""
+        self._return_N[rows] += news.reward
+        reward, total = np.zeros_like(last.reward), last.cumulated_reward.copy()
+        reward[rows], total[rows] = news.reward, self._return_N[rows]
+        obs = {name: _replaced(column, rows, news.obs[name]) for name, column in last.obs.items()}
+        return Frame(
+            obs,
+            reward,
+            _replaced(last.terminated, rows, news.terminated),
+            _replaced(last.truncated, rows, news.truncated),
+            _replaced(last.done, rows, news.done),
+            total,
+            _replaced(last.timestep, rows, news.timestep),
+        )
+
+
+def _replaced(column: npt.NDArray[Any], rows: npt.NDArray[np.intp], news: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    column = column.copy()
+    column[rows] = news
+    return column

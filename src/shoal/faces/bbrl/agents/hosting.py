@@ -1,0 +1,162 @@
+"""Agents at work in other processes.
+
+An agent is hosted like an env: a pool on the process engine holds one host per process, and a call of the agent is a
+call of its host. So what a pool promises holds here too: a worker that dies or an agent that fails is an exception that
+says so, and nothing stays behind.
+
+    caller                               worker
+    columns and parameters  ──────────▶  a workspace, the agent's parameters
+    waits, or polls                      agent(workspace, **kwargs)
+    columns                 ◀──────────  what it has written
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from shoal.build import make_pool
+from shoal.engines.process.shipping import pickle_value, unpickle_value
+from shoal.errors import StateError
+from shoal.faces.bbrl.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal.faces.bbrl.agents.agent import Agent
+
+Columns = dict[str, torch.Tensor]
+
+
+class AgentHost(gym.Env[Any, Any]):
+    """Runs an agent where the pool has put it. Its rows mean nothing; it is there to be called."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(1)
+
+    def __init__(self, packed: bytes) -> None:
+        # One process per agent: more threads in each would only take turns.
+        torch.set_num_threads(1)
+        self.agent = unpickle_value(packed)
+        self.inbox: bytes | None = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        """Nothing of interest."""
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        """Nothing of interest."""
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def run(self, parameters: bytes, kwargs: dict[str, Any]) -> bytes:
+        """Run the agent on the columns in the inbox; returns what they have become."""
+        if parameters:
+            self.agent.load_state_dict(unpickle_value(parameters))
+        given: Columns = {} if self.inbox is None else unpickle_value(self.inbox)
+        workspace = Workspace._of(given.items())
+        self.agent(workspace, **kwargs)
+        return pack_columns(workspace)
+
+    def seed_agent(self, seed: int) -> None:
+        """Seed the agent."""
+        self.agent.seed(seed)
+
+    def train_agent(self, mode: bool) -> None:
+        """Put the agent into training or evaluation mode."""
+        self.agent.train(mode)
+
+    def close(self) -> None:
+        """End what the agent has open."""
+        for part in self.agent.modules():
+            if hasattr(part, "close"):
+                part.close()
+
+
+class Hosts:
+    """Copies of an agent in processes of their own."""
+
+    def __init__(self, agent: Agent, count: int) -> None:
+        self._agent = agent
+        packed = pickle_value(agent, type(agent).__name__)
+        # How long an agent takes is its own affair.
+        patience = {"reset_timeout": None, "step_timeout": None}
+        self._pool = make_pool(
+            [partial(AgentHost, packed)] * count,
+            engine="process",
+            num_workers=count,
+            name=type(agent).__name__,
+            **patience,  # type: ignore[arg-type]
+        )
+        self.count = count
+        self._thread: Thread | None = None
+        self._error: BaseException | None = None
+
+    def run(self, parts: Sequence[Workspace | None], kwargs: dict[str, Any]) -> list[Workspace]:
+        """Run all of them, each on its own part, and wait for the ends."""
+        if self.is_running():
+            raise StateError("the agent is running: wait until is_running() is False")
+        return self._run(parts, kwargs)
+
+    def _run(self, parts: Sequence[Workspace | None], kwargs: dict[str, Any]) -> list[Workspace]:
+        self._pool.set_attr("inbox", [None if part is None else pack_columns(part) for part in parts])
+        state = self._agent.state_dict()
+        answers = self._pool.ask("run", (pickle_value(state, "parameters") if state else b"", kwargs), {})
+        return [Workspace._of(unpickle_value(answer).items()) for answer in answers]
+
+    def start(
+        self, parts: Sequence[Workspace | None], kwargs: dict[str, Any], then: Callable[[list[Workspace]], None]
+    ) -> None:
+        """Run all of them without waiting; ``then`` gets the results."""
+        if self.is_running():
+            raise StateError("the agent is running: wait until is_running() is False")
+
+        def work() -> None:
+            try:
+                then(self._run(parts, kwargs))
+            except BaseException as error:  # raised where somebody asks
+                self._error = error
+
+        self._thread = Thread(target=work, name="shoal-agent", daemon=True)
+        self._thread.start()
+
+    def is_running(self) -> bool:
+        """Whether they are at work. What has gone wrong is raised here, once."""
+        if self._thread is not None and self._thread.is_alive():
+            return True
+        self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return False
+
+    def wait(self) -> None:
+        """Wait until they are done."""
+        if self._thread is not None:
+            self._thread.join()
+        self.is_running()
+
+    def seed(self, seeds: Sequence[int]) -> None:
+        """Give each its seed."""
+        for k, seed in enumerate(seeds):
+            self._pool.ask("seed_agent", (seed,), {}, [k])
+
+    def train(self, mode: bool) -> None:
+        """Put all of them into training or evaluation mode."""
+        self._pool.ask("train_agent", (mode,), {})
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.close()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+
+def pack_columns(workspace: Workspace) -> bytes:
+    """All variables of a workspace as bytes."""
+    columns = {name: workspace.get_full(name).detach().cpu() for name in workspace}
+    return pickle_value(columns, "workspace")

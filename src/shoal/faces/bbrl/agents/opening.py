@@ -1,0 +1,286 @@
+"""From what an env agent was given to a running pool.
+
+    Named         an id, a registration or a KernelEnv: the pool makes the envs, on any engine, compiled ones included
+    Made          a function that makes an env
+
+A function is called here, once per env and in their order, for the serial engine; for the others it is called where the
+envs will run, and once here, for an env to look at. What is looked for is an ``Autoreset`` wrapper and, in the first
+observation, whether the observation space is true. The pool is opened by the first reset, because that observation
+needs the seed.
+
+``Autoreset`` stays where it is. It acts when an env is stepped after its end, and the pool never does that: its
+boundary rule resets the env, and the wrapper with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gymnasium.envs.registration import EnvSpec as RegisteredSpec
+
+from shoal.adapters import adapt
+from shoal.build import make_pool
+from shoal.errors import SpecError, StateError
+from shoal.faces.bbrl.agents.frames import seen_space
+from shoal.faces.bbrl.agents.making import has_autoreset, make_env
+from shoal.kernel import is_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gymnasium import Space
+
+    from shoal.pool import Pool
+    from shoal.slot import Autoreset
+
+
+class Source(Protocol):
+    """Where the envs of an agent come from.
+
+    Attributes:
+        autoreset: Whether they are reset when an episode has ended.
+    """
+
+    autoreset: bool
+
+    def spaces(self) -> tuple[Space[Any], Space[Any]]:
+        """The observation and action space that the env declares."""
+
+    def envs(self) -> list[Any]:
+        """The envs themselves, if they are in this thread."""
+
+    def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
+        """A pool of them, about to be reset with these seeds."""
+
+    def reopen(self, pool: Pool, mode: Autoreset, action: Any) -> Pool:
+        """A pool for actions like this one, with the envs of another that has just been reset.
+
+        Raises:
+            StateError: If the envs are where no other pool can take them over.
+        """
+
+    def close(self) -> None:
+        """Close the envs that no pool has taken over."""
+
+
+def source_of(
+    make: Any, num_envs: int, kwargs: Mapping[str, Any], autoreset: bool | None, options: dict[str, Any]
+) -> Source:
+    """The source for what an agent was given; ``options`` are those of ``make_pool``."""
+    if options["engine"] in ("kernel", "auto") and isinstance(make, partial) and make.func is make_env:
+        # The function hides an id, without which there is no compiled env.
+        given: dict[str, Any] = {
+            **dict(zip(("env_name", "autoreset", "wrappers"), make.args, strict=False)),
+            **make.keywords,
+            **kwargs,
+        }
+        if not given.pop("wrappers", ()):
+            name, wish = given.pop("env_name"), given.pop("autoreset", False)
+            limit = given.pop("max_episode_steps", None)
+            options = options if limit is None else {**options, "max_episode_steps": limit}
+            return Named(name, num_envs, given, wish if autoreset is None else autoreset, options)
+    if isinstance(make, (str, RegisteredSpec)) or is_kind(make):
+        return Named(make, num_envs, kwargs, bool(autoreset), options)
+    return Made(make, num_envs, kwargs, autoreset, options)
+
+
+class Named:
+    """Envs that the pool can make by itself."""
+
+    def __init__(
+        self, env: Any, num_envs: int, kwargs: Mapping[str, Any], autoreset: bool, options: dict[str, Any]
+    ) -> None:
+        self._env, self._num_envs, self._kwargs, self._options = env, num_envs, kwargs, options
+        self.autoreset = autoreset
+        self._spaces: tuple[Any, Any] | None = None
+
+    def spaces(self) -> tuple[Space[Any], Space[Any]]:
+        """The observation and action space that the env declares."""
+        if self._spaces is None:
+            with make_pool(self._env, 1, env_kwargs=self._kwargs, **{**self._options, "engine": "serial"}) as pool:
+                self._spaces = (pool.spec.observation.space, pool.spec.action.space)
+        return self._spaces
+
+    def envs(self) -> list[Any]:
+        """None: they are the pool's."""
+        raise StateError("envs: the pool has made them; ask them through agent.pool, for example pool.get_attr(...)")
+
+    def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
+        """A pool of them."""
+        return make_pool(self._env, self._num_envs, env_kwargs=self._kwargs, autoreset=mode, **self._options)
+
+    def reopen(self, pool: Pool, mode: Autoreset, action: Any) -> Pool:
+        """None: they are the pool's."""
+        raise StateError("these envs are the pool's")
+
+    def close(self) -> None:
+        """Nothing: they are the pool's."""
+
+
+class Made:
+    """Envs that a function makes."""
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        num_envs: int,
+        kwargs: Mapping[str, Any],
+        autoreset: bool | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._make, self._num_envs, self._kwargs, self._options = make, num_envs, dict(kwargs), options
+        self._is_here = options["engine"] == "serial"
+        self._wish = autoreset
+        self._built: list[Any] = []
+        self._shown: list[Shown] = []
+        self._build()
+        self.autoreset = has_autoreset(self._built[0]) if autoreset is None else autoreset
+        for k, env in enumerate(self._built):
+            _check_autoreset(env, None if autoreset is not None else self.autoreset, f"env {k}")
+
+    def _build(self) -> list[Any]:
+        if not self._built:
+            count = self._num_envs if self._is_here else 1
+            self._built = [self._make(**self._kwargs) for _ in range(count)]
+            first = adapt(self._built[0])
+            self._spaces = (first.observation_space, first.action_space)
+        return self._built
+
+    def spaces(self) -> tuple[Space[Any], Space[Any]]:
+        """The observation and action space that the env declares."""
+        return self._spaces
+
+    def envs(self) -> list[Any]:
+        """The envs themselves."""
+        if not self._is_here:
+            raise StateError("envs: they are elsewhere; ask them through agent.pool, for example pool.get_attr(...)")
+        return self._build()
+
+    def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
+        """A pool of them; the first env is reset with its seed, and keeps the result for the pool."""
+        built = self._build()
+        first = adapt(built[0])
+        result = first.reset(seed=seeds[0])
+        obs = result[0] if isinstance(result, tuple) and result else result
+        space = seen_space(obs, self._spaces[0], "env_obs")
+        expected = None if self._wish is not None else self.autoreset
+        if self._is_here:
+            self._shown = [Shown(env, space) for env in built]
+            self._shown[0].early = (seeds[0], result)
+            return self._pool_of_shown(mode)
+        first.close()
+        self._built = []
+        factories = [MakeShown(self._make, self._kwargs, space, expected)] * self._num_envs
+        return make_pool(factories, autoreset=mode, **{"name": _name_of(first), **self._options})
+
+    def _pool_of_shown(self, mode: Autoreset) -> Pool:
+        factories = [partial(_itself, shown) for shown in self._shown]
+        return make_pool(factories, autoreset=mode, **{"name": _name_of(self._built[0]), **self._options})
+
+    def reopen(self, pool: Pool, mode: Autoreset, action: Any) -> Pool:
+        """A pool for actions like this one, with the envs of another that has just been reset.
+
+        What an env's action space says need not be true either, and that shows only when there is an action.
+        """
+        if not self._is_here:
+            raise StateError("these envs are elsewhere")
+        space = seen_space(_row(action, 0), None, "action")
+        first = pool.latest().obs
+        others = [Shown(shown.env, shown.observation_space, space) for shown in self._shown]
+        for k, (old, new) in enumerate(zip(self._shown, others, strict=True)):
+            old.is_handed_over = True
+            new.early = (None, (_row(first, k), {}))
+        pool.close()
+        self._shown = others
+        made = self._pool_of_shown(mode)
+        made.reset()
+        return made
+
+    def close(self) -> None:
+        """Close the envs that no pool has taken over."""
+        for env in self._built:
+            env.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Envs stay where they are; in another process, or in a copy, others are made when they are needed.
+        return {**self.__dict__, "_built": [], "_shown": []}
+
+
+@dataclass(frozen=True)
+class MakeShown:
+    """Makes an env where it will run."""
+
+    make: Callable[..., Any]
+    kwargs: dict[str, Any]
+    space: Space[Any]
+    autoreset: bool | None
+
+    def __call__(self) -> Any:
+        """Make it."""
+        env = self.make(**self.kwargs)
+        _check_autoreset(env, self.autoreset, "an env")
+        return Shown(env, self.space)
+
+
+class Shown:
+    """An env as the pool is to see it: with the space that its observations are of, and without infos.
+
+    Nobody reads infos here, and to carry them between processes would cost more than the rest of most steps.
+
+    Attributes:
+        early: A seed and the result of a reset that has been made with it, for the next reset.
+        is_handed_over: Whether another has the env by now, who will close it.
+    """
+
+    def __init__(self, env: Any, space: Space[Any], action_space: Space[Any] | None = None) -> None:
+        self.env = env = adapt(env)
+        self.observation_space = space
+        self.action_space = env.action_space if action_space is None else action_space
+        self.early: tuple[int | None, Any] | None = None
+        self.is_handed_over = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        """Reset it, unless it has just been reset with this seed."""
+        early, self.early = self.early, None
+        result = early[1] if early is not None and early[0] == seed else self.env.reset(seed=seed, options=options)
+        return (result[0], {}) if _ends_in_dict(result, 2) else result
+
+    def step(self, action: Any) -> Any:
+        """Step it."""
+        result = self.env.step(action)
+        return (*result[:4], {}) if _ends_in_dict(result, 5) and result[4] else result
+
+    def close(self) -> None:
+        """Close it, if it is still here."""
+        if not self.is_handed_over:
+            self.env.close()
+
+
+def _itself(shown: Shown) -> Shown:
+    return shown
+
+
+def _row(batch: Any, k: int) -> Any:
+    return {key: _row(part, k) for key, part in batch.items()} if isinstance(batch, dict) else batch[k]
+
+
+def _ends_in_dict(result: Any, length: int) -> bool:
+    return result.__class__ is tuple and len(result) == length and isinstance(result[-1], dict)
+
+
+def _check_autoreset(env: Any, expected: bool | None, who: str) -> None:
+    if expected is not None and has_autoreset(env) is not expected:
+        has = "has no" if expected else "has an"
+        raise SpecError(f"{who} {has} Autoreset wrapper, unlike env 0: all envs of an agent must agree")
+
+
+def _name_of(env: Any) -> str:
+    registered = getattr(env, "spec", None)
+    return str(getattr(registered, "id", None) or type(getattr(env, "unwrapped", env)).__name__)

@@ -1,0 +1,193 @@
+"""ParallelGymAgent: many envs, on a pool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from gymnasium import spaces
+
+from shoal.errors import ActionError, AgentActionError, StateError, WorkspaceError
+from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of
+from shoal.faces.bbrl.agents.gym_agent import GymAgent
+from shoal.faces.bbrl.agents.opening import Source, source_of
+from shoal.slot import Autoreset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from shoal.batch import Batch
+    from shoal.pool import Pool
+
+
+class ParallelGymAgent(GymAgent):
+    """Many envs as one agent, wherever they run.
+
+    Without autoreset, an env whose episode has ended keeps its last frame, with reward 0, until the next ``t = 0``.
+
+    With autoreset, the next time step has the first state of the next episode, and the action between the two is not
+    executed. With ``include_last_state=False`` that first state takes the place of the last one, which is then in
+    ``env/final_obs``; everywhere else, that is what ``env/env_obs`` is.
+
+    Args:
+        make_env_fn: A function that makes an env, such as ``partial(make_env, "CartPole-v1", autoreset=True)``; or a
+            task id or a ``KernelEnv``. On the serial engine the function is called once per env, in their order; on the
+            others it is called in the workers, and once here.
+        num_envs: How many envs.
+        make_env_args: Keyword arguments for the function.
+        engine: Where they run: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` (for compiled envs) or
+            ``"auto"``. The data is the same.
+        num_workers: How many threads or processes.
+        autoreset: Whether envs are reset when an episode has ended. None looks for a wrapper called ``Autoreset``; ids
+            have none.
+        pool_options: What else ``shoal.make_pool`` takes, such as ``on_fault`` and ``step_timeout``.
+        **kwargs: What ``GymAgent`` takes.
+
+    Attributes:
+        pool: The pool behind it; it is there from the first ``t = 0`` on.
+
+    Example:
+        >>> from functools import partial
+        >>> from shoal.faces.bbrl import Workspace, make_env
+        >>> env = ParallelGymAgent(partial(make_env, "CartPole-v1"), 3).seed(7)
+        >>> workspace = Workspace()
+        >>> env(workspace, t=0)
+        >>> list(workspace.keys())[:3]
+        ['env/env_obs', 'env/terminated', 'env/truncated']
+    """
+
+    def __init__(
+        self,
+        make_env_fn: Any,
+        num_envs: int,
+        make_env_args: Mapping[str, Any] | None = None,
+        *,
+        engine: str = "serial",
+        num_workers: int | None = None,
+        autoreset: bool | None = None,
+        pool_options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if num_envs < 1:
+            raise WorkspaceError(f"num_envs: expected at least 1, got {num_envs}")
+        self.make_env_fn = make_env_fn
+        self.num_envs = num_envs
+        # Whether an action is good is for the env to say, as in BBRL; only what is no action at all is refused.
+        options = {"bounded_actions": False, "engine": engine, "num_workers": num_workers, **(pool_options or {})}
+        self._source: Source = source_of(make_env_fn, num_envs, make_env_args or {}, autoreset, options)
+        self.observation_space, self.action_space = self._source.spaces()
+        if not self._source.autoreset:
+            self.include_last_state = True
+        self._accounts = Accounts(num_envs)
+        self._pool: Pool | None = None
+
+    @property
+    def mode(self) -> Autoreset:
+        """The boundary rule of the pool."""
+        if not self._source.autoreset:
+            return Autoreset.DISABLED
+        return Autoreset.NEXT_STEP if self.include_last_state else Autoreset.SAME_STEP
+
+    @property
+    def pool(self) -> Pool:
+        """The pool behind it."""
+        if self._pool is None:
+            raise StateError("the pool is opened by the first call with t=0")
+        return self._pool
+
+    @property
+    def envs(self) -> list[Any]:
+        """The envs themselves, on the serial engine."""
+        return self._source.envs()
+
+    # ------------------------------------------------------------------ frames
+
+    def _begin(self, seeds: list[int]) -> Frame:
+        if self._pool is None:
+            self._pool = self._source.open(self.mode, seeds)
+        return self._accounts.begin(self._obs(self._pool.reset(seeds)))
+
+    def _go_on(self, last: Frame, action: Any) -> Frame:
+        if isinstance(action, dict) and not isinstance(self.pool.spec.action.space, spaces.Dict):
+            self._take_dicts(action)
+        try:
+            if self._source.autoreset or not last.done.any():
+                return self._frame_of(self.pool.step(action), last)
+            rows = np.flatnonzero(~last.done)
+            if not len(rows):
+                return self._accounts.go_on_with(rows, last, _rows_of(last, rows))
+            news = self.pool.step(_action_rows(action, rows), rows)
+        except AgentActionError:
+            raise
+        except ActionError as error:
+            raise AgentActionError(str(error)) from error
+        done = news.terminated | news.truncated
+        reward, timestep = news.reward.astype(np.float32), news.elapsed_step.astype(np.int64)
+        frame = Frame(self._obs(news), reward, news.terminated, news.truncated, done, reward, timestep)
+        return self._accounts.go_on_with(rows, last, frame)
+
+    def _take_dicts(self, action: Any) -> None:
+        """Let envs have dicts as actions although their space says otherwise, if this is the first action at all."""
+        pool = self.pool
+        reason = f"{self.input}: there is a dict of actions, and the action space is {pool.spec.action.space}"
+        if pool.stats().steps:
+            raise AgentActionError(reason)
+        try:
+            self._pool = self._source.reopen(pool, self.mode, action)
+        except StateError as error:
+            raise AgentActionError(reason) from error
+
+    def _frame_of(self, batch: Batch, last: Frame) -> Frame:
+        return self._accounts.go_on(
+            last, self._obs(batch), batch.reward, batch.terminated, batch.truncated, batch.elapsed_step
+        )
+
+    def _obs(self, batch: Batch) -> dict[str, npt.NDArray[Any]]:
+        obs = columns_of(batch.obs, "env_obs")
+        if not self.include_last_state:
+            finals = {name.replace("env_obs", "final_obs", 1): column.copy() for name, column in obs.items()}
+            for row, (last_obs, _) in batch.finals.items():
+                for name, value in _leaves(last_obs, "final_obs"):
+                    finals[name][row] = value
+            obs.update(finals)
+        return obs
+
+    # ------------------------------------------------------------------ life
+
+    def close(self) -> None:
+        """End the envs and the workers they run in."""
+        if self._pool is not None:
+            self._pool.close()
+        else:
+            self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy, here or in another process, opens a pool of its own and begins with t=0.
+        return {**self.__dict__, "_pool": None, "_frame": None, "workspace": None}
+
+
+def _leaves(value: Any, name: str) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [leaf for key, part in value.items() for leaf in _leaves(part, f"{name}/{key}")]
+    return [(name, value)]
+
+
+def _action_rows(action: Any, rows: npt.NDArray[np.intp]) -> Any:
+    if isinstance(action, dict):
+        return {key: _action_rows(part, rows) for key, part in action.items()}
+    return action[rows]
+
+
+def _rows_of(frame: Frame, rows: npt.NDArray[np.intp]) -> Frame:
+    obs = {name: column[rows] for name, column in frame.obs.items()}
+    rest = (frame.terminated, frame.truncated, frame.done, frame.cumulated_reward, frame.timestep)
+    return Frame(obs, frame.reward[rows], *(column[rows] for column in rest))  # type: ignore[arg-type]

@@ -1,0 +1,140 @@
+"""Agents in other processes, which work on columns of one workspace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from shoal.errors import WorkspaceError
+from shoal.faces.bbrl.agents.agent import Agent
+from shoal.faces.bbrl.workspace import Workspace
+
+if TYPE_CHECKING:
+    from shoal.faces.bbrl.agents.hosting import Hosts
+
+
+class NRemoteAgent(Agent):
+    """Copies of an agent in processes, each of which works on its share of the columns.
+
+    A call sends the parameters that ``agent`` has here, so to update the copies is to update it, for example with
+    ``load_state_dict`` on what ``get_by_name`` finds. Processes begin with the first call; ``close`` ends them.
+
+    Args:
+        agent: The agent.
+        num_processes: How many copies.
+        name: A name to find it by.
+    """
+
+    def __init__(self, agent: Agent, num_processes: int = 1, name: str | None = None) -> None:
+        super().__init__(name=name)
+        if num_processes < 1:
+            raise WorkspaceError(f"num_processes: expected at least 1, got {num_processes}")
+        self.agent = agent
+        self.num_processes = num_processes
+        self._hosts: Hosts | None = None
+
+    @staticmethod
+    def create(
+        agent: Agent, num_processes: int = 0, time_size: int | None = None, **extra_kwargs: Any
+    ) -> tuple[Agent, Workspace]:
+        """An agent in ``num_processes`` processes, and a workspace for all of them.
+
+        The agent is run once, here, to learn which variables it writes.
+
+        Args:
+            agent: The agent; what is returned is a copy of it.
+            num_processes: How many processes; 0 for a copy in this one.
+            time_size: How many times the workspace is to have, if not as many as that run had.
+            **extra_kwargs: What to call the agent with.
+        """
+        trial, workspace = agent.clone(), Workspace()
+        trial(workspace, **extra_kwargs)
+        for part in trial.modules():
+            if hasattr(part, "close"):
+                part.close()
+        shared = workspace._convert_to_shared_workspace(max(1, num_processes), time_size)
+        copy = agent.clone()
+        return (NRemoteAgent(copy, num_processes) if num_processes else copy), shared
+
+    def _at_work(self) -> Hosts:
+        if self._hosts is None:
+            from shoal.faces.bbrl.agents.hosting import Hosts
+
+            self._hosts = Hosts(self.agent, self.num_processes)
+        return self._hosts
+
+    def __call__(self, workspace: Workspace | None, **kwargs: Any) -> None:
+        """Run all copies, and wait for the ends."""
+        known = self._checked(workspace)
+        self._merge(known, self._at_work().run(self._split(known), kwargs))
+
+    def _asynchronous_call(self, workspace: Workspace, **kwargs: Any) -> None:
+        """Run all copies without waiting; the workspace is written when ``is_running`` turns False."""
+        known = self._checked(workspace)
+        self._at_work().start(self._split(known), kwargs, lambda parts: self._merge(known, parts))
+
+    def _checked(self, workspace: Workspace | None) -> Workspace:
+        if workspace is None:
+            raise WorkspaceError(f"{type(self).__name__} was called without a workspace")
+        size = workspace.batch_size()
+        if size is not None and size % self.num_processes:
+            raise WorkspaceError(f"{size} columns cannot be shared evenly by {self.num_processes} processes")
+        return workspace
+
+    def _split(self, workspace: Workspace) -> list[Workspace | None]:
+        size = workspace.batch_size()
+        if size is None:
+            return [None] * self.num_processes
+        share = size // self.num_processes
+        return [workspace.select_batch(range(k * share, (k + 1) * share)) for k in range(self.num_processes)]
+
+    def _merge(self, workspace: Workspace, parts: list[Workspace]) -> None:
+        whole = Workspace.cat_batch(parts)
+        for name in whole:
+            full = whole.get_full(name)
+            if not workspace.is_shared:
+                workspace.set_full(name, full)
+                continue
+            for t, step in enumerate(full):
+                workspace.set(name, t, step)
+
+    def is_running(self) -> bool:
+        """Whether the copies are at work."""
+        return self._hosts is not None and self._hosts.is_running()
+
+    def seed(self, seed: int, inc: int = 1) -> Self:
+        """Give copy ``k`` the seed ``seed + k * inc``; returns the agent."""
+        self._at_work().seed([seed + k * inc for k in range(self.num_processes)])
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Put the agent and its copies into training mode."""
+        super().train(mode)
+        if self.__dict__.get("_hosts") is not None:
+            self._at_work().train(mode)
+        return self
+
+    def get_by_name(self, n: str) -> list[Agent]:
+        """All agents of this name that are part of it."""
+        return super().get_by_name(n) + self.agent.get_by_name(n)
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._hosts is not None:
+            self._hosts.close()
+            self._hosts = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_hosts": None, "workspace": None}
+
+
+class RemoteAgent(NRemoteAgent):
+    """An agent in one other process."""
+
+    def __init__(self, agent: Agent, name: str | None = None) -> None:
+        super().__init__(agent, 1, name)

@@ -1,0 +1,57 @@
+"""Agents that take a seed, and what a second seed means to them."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from shoal.errors import StateError
+from shoal.faces.bbrl.agents.agent import Agent
+
+
+class SeedableAgent(Agent):
+    """An agent that takes one seed; a second is an error.
+
+    Args:
+        seed: The seed, if it is known already.
+        **kwargs: What ``Agent`` takes.
+    """
+
+    def __init__(self, *args: Any, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seed: int | None = None
+        self._seeds: list[int] = []
+        if seed is not None:
+            self.seed(seed)
+
+    def seed(self, seed: int) -> Self:
+        """Take the seed; returns the agent."""
+        if self._seeds:
+            self._seed = self._again(seed)
+        else:
+            self._seed = seed
+        self._seeds.append(seed)
+        return self
+
+    def _again(self, seed: int) -> int:
+        raise StateError(f"{type(self).__name__} has been seeded with {self._seed} already")
+
+
+class SeedableAgentLast(SeedableAgent):
+    """An agent that takes the last of several seeds."""
+
+    def _again(self, seed: int) -> int:
+        return seed
+
+
+class SeedableAgentSum(SeedableAgent):
+    """An agent whose seed is the sum of all that it was given."""
+
+    def _again(self, seed: int) -> int:
+        return sum(self._seeds) + seed
+
+
+class SeedableAgentMean(SeedableAgent):
+    """An agent whose seed is the mean, rounded down, of all that it was given."""
+
+    def _again(self, seed: int) -> int:
+        return (sum(self._seeds) + seed) // (len(self._seeds) + 1)

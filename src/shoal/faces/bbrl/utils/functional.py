@@ -1,0 +1,108 @@
+"""The arithmetic of bootstrapping, on tensors ``[time, batch]``.
+
+``must_bootstrap`` is where the next state has a value: ``~terminated``, and not ``~done``. A state in which a time
+limit has cut the episode has a value like any other.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from shoal.errors import WorkspaceError
+
+
+def temporal_difference(
+    critic: torch.Tensor, reward: torch.Tensor, must_bootstrap: torch.Tensor, gamma: float
+) -> torch.Tensor:
+    """``reward[t+1] + gamma * critic[t+1] - critic[t]`` for each time; zero at the last, which has no next.
+
+    Args:
+        critic: Values of the states, ``[T, B]``.
+        reward: Rewards, ``[T, B]``; that of the step from ``t`` to ``t + 1`` is at ``t + 1``.
+        must_bootstrap: Where the next state has a value, ``[T - 1, B]``.
+        gamma: The discount.
+
+    Example:
+        >>> critic, reward = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [3.0]])
+        >>> temporal_difference(critic, reward, torch.tensor([[True]]), 0.5).tolist()
+        [[3.0], [0.0]]
+    """
+    target = gamma * critic[1:].detach() * _mask(must_bootstrap, critic) + reward[1:]
+    return _with_last(target - critic[:-1])
+
+
+def doubleqlearning_temporal_difference(
+    q: torch.Tensor,
+    action: torch.Tensor,
+    q_target: torch.Tensor,
+    reward: torch.Tensor,
+    must_bootstrap: torch.Tensor,
+    gamma: float,
+) -> torch.Tensor:
+    """The temporal difference of Q-values; ``q`` chooses the next action, ``q_target`` tells its value.
+
+    Args:
+        q: Values of all actions, ``[T, B, A]``.
+        action: The actions taken, ``[T, B]``.
+        q_target: Values of all actions by the target network, ``[T, B, A]``.
+        reward: Rewards, ``[T, B]``.
+        must_bootstrap: Where the next state has a value, ``[T - 1, B]``.
+        gamma: The discount.
+    """
+    taken = q.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    best = q.detach().argmax(-1, keepdim=True)
+    value = q_target.detach().gather(-1, best).squeeze(-1)
+    target = gamma * value[1:] * _mask(must_bootstrap, q) + reward[1:]
+    return _with_last(target - taken[:-1])
+
+
+def gae(
+    reward: torch.Tensor,
+    next_critic: torch.Tensor,
+    must_bootstrap: torch.Tensor,
+    critic: torch.Tensor,
+    gamma: float,
+    gae_coef: float,
+) -> torch.Tensor:
+    """Generalised advantage estimates.
+
+    The mask ends both the bootstrapping and the recursion. On data of several steps, where an episode may have been
+    truncated in between, use pairs of ``get_transitions``, or the advantages of the next episode leak into this one.
+
+    Args:
+        reward: Rewards of the steps, ``[T, B]``.
+        next_critic: Values of the states after them, ``[T, B]``.
+        must_bootstrap: Where those have a value, ``[T, B]``.
+        critic: Values of the states before them, ``[T, B]``.
+        gamma: The discount.
+        gae_coef: Lambda; 0 gives temporal differences, 1 sums of all rewards.
+    """
+    mask = _mask(must_bootstrap, critic)
+    delta = reward + gamma * next_critic * mask - critic
+    advantages = []
+    after = torch.zeros_like(delta[0]) if len(delta) else None
+    for t in reversed(range(len(delta))):
+        after = delta[t] + gamma * gae_coef * mask[t] * after
+        advantages.append(after)
+    return torch.stack(advantages[::-1]) if advantages else delta
+
+
+def cumulated_reward(reward: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
+    """The mean, over columns, of the sum of rewards up to and with the first ``done``.
+
+    Raises:
+        WorkspaceError: If a column never ends.
+    """
+    ended = done.bool()
+    if not bool(ended.any(0).all()):
+        raise WorkspaceError(f"columns {(~ended.any(0)).nonzero()[:, 0].tolist()} have no end of an episode")
+    before = ended.long().cumsum(0) - ended.long()
+    return torch.where(before == 0, reward, torch.zeros_like(reward)).sum(0).mean()
+
+
+def _mask(must_bootstrap: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return must_bootstrap.to(like.dtype)
+
+
+def _with_last(td: torch.Tensor) -> torch.Tensor:
+    return torch.cat([td, torch.zeros_like(td[:1]) if len(td) else td.new_zeros((1, *td.shape[1:]))])

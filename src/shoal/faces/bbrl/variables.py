@@ -1,0 +1,171 @@
+"""How a workspace keeps one variable.
+
+    Recorded    one tensor [capacity, batch, ...] that grows by doubling; what has no gradient is here
+    Tracked     a list of tensors that autograd knows; writing them into one tensor would break their graphs
+    Fixed       recorded in shared memory, with a size that stays
+
+Values are copied in and out. What a caller holds never changes, and what a caller changes never reaches a workspace.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+from shoal.errors import WorkspaceError
+
+_LEAST_CAPACITY = 8
+
+
+class Variable(Protocol):
+    """What a workspace asks of a variable."""
+
+    @property
+    def length(self) -> int:
+        """How many time steps there are."""
+
+    def set(self, t: int, value: torch.Tensor) -> None:
+        """Write a copy of one time step; what lies between the end and ``t`` becomes zero."""
+
+    def get(self, t: int) -> torch.Tensor:
+        """A copy of one time step."""
+
+    def whole(self) -> torch.Tensor:
+        """All time steps, for reading only."""
+
+    def cut(self, length: int) -> None:
+        """Forget what comes after the first ``length`` time steps."""
+
+    def check(self, name: str, value: torch.Tensor) -> None:
+        """Raise ``WorkspaceError`` if a value for one time step does not fit."""
+
+
+class _Checked:
+    """A variable whose first value has fixed the shape, dtype and device of all others."""
+
+    def __init__(self, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> None:
+        self.shape, self.dtype, self.device = shape, dtype, device
+
+    def check(self, name: str, value: torch.Tensor) -> None:
+        """Raise ``WorkspaceError`` if a value for one time step does not fit."""
+        if value.shape == self.shape and value.dtype == self.dtype and value.device == self.device:
+            return
+        expected = f"{self.dtype} of shape {tuple(self.shape)} on {self.device}"
+        got = f"{value.dtype} of shape {tuple(value.shape)} on {value.device}"
+        raise WorkspaceError(f"{name}: the first value was {expected}, and this one is {got}")
+
+
+class Recorded(_Checked):
+    """Time steps in one tensor with room for more.
+
+    Attributes:
+        length: How many time steps there are.
+    """
+
+    def __init__(self, buffer: torch.Tensor, length: int) -> None:
+        super().__init__(buffer.shape[1:], buffer.dtype, buffer.device)
+        self.length = length
+        self._take(buffer)
+
+    @classmethod
+    def like(cls, value: torch.Tensor) -> Recorded:
+        """An empty variable for values like this one."""
+        return cls(value.new_empty((_LEAST_CAPACITY, *value.shape)), 0)
+
+    def _take(self, buffer: torch.Tensor) -> None:
+        self._buffer = buffer
+        # Reading and writing single rows through numpy costs a fifth of what it costs through torch.
+        self._rows: Any = None
+        if buffer.device.type == "cpu" and buffer.dtype != torch.bfloat16:
+            self._rows = buffer.numpy()
+
+    def set(self, t: int, value: torch.Tensor) -> None:
+        """Write a copy of one time step; what lies between the end and ``t`` becomes zero."""
+        if t >= self.length:
+            self._grow(t + 1)
+        if self._rows is not None:
+            self._rows[t] = value.numpy()
+        else:
+            self._buffer[t] = value
+
+    def _grow(self, length: int) -> None:
+        capacity = len(self._buffer)
+        if length > capacity:
+            larger = self._buffer.new_empty((max(length, 2 * capacity, _LEAST_CAPACITY), *self.shape))
+            larger[: self.length] = self._buffer[: self.length]
+            self._take(larger)
+        if length - 1 > self.length:
+            self._buffer[self.length : length - 1] = 0
+        self.length = length
+
+    def get(self, t: int) -> torch.Tensor:
+        """A copy of one time step."""
+        return self._buffer[t].clone() if self._rows is None else torch.from_numpy(self._rows[t].copy())
+
+    def whole(self) -> torch.Tensor:
+        """All time steps, for reading only."""
+        return self._buffer[: self.length]
+
+    def cut(self, length: int) -> None:
+        """Forget what comes after the first ``length`` time steps."""
+        self.length = min(self.length, length)
+
+
+class Fixed(Recorded):
+    """Time steps in shared memory."""
+
+    def __init__(self, buffer: torch.Tensor) -> None:
+        super().__init__(buffer.share_memory_(), len(buffer))
+
+    def _grow(self, length: int) -> None:
+        raise WorkspaceError(f"a shared workspace keeps its size of {self.length} time steps; time {length - 1} is out")
+
+    def cut(self, length: int) -> None:
+        """Nothing: the size is fixed."""
+
+
+class Tracked(_Checked):
+    """Time steps whose graphs are kept: as they were written, or one tensor for all."""
+
+    def __init__(self, full: torch.Tensor) -> None:
+        super().__init__(full.shape[1:], full.dtype, full.device)
+        self._full: torch.Tensor | None = full
+        self._steps: list[torch.Tensor] = []
+
+    @property
+    def length(self) -> int:
+        """How many time steps there are."""
+        return len(self._steps) if self._full is None else len(self._full)
+
+    def _apart(self) -> list[torch.Tensor]:
+        if self._full is not None:
+            self._steps, self._full = list(self._full.unbind(0)), None
+        return self._steps
+
+    def set(self, t: int, value: torch.Tensor) -> None:
+        """Write a copy of one time step; what lies between the end and ``t`` becomes zero."""
+        steps = self._apart()
+        while len(steps) <= t:
+            steps.append(torch.zeros(self.shape, dtype=self.dtype, device=self.device))
+        steps[t] = value.clone()
+
+    def get(self, t: int) -> torch.Tensor:
+        """A copy of one time step."""
+        return (self._steps[t] if self._full is None else self._full[t]).clone()
+
+    def whole(self) -> torch.Tensor:
+        """All time steps, for reading only."""
+        if self._full is not None:
+            return self._full
+        # Not kept: the steps go on to be written one by one.
+        return torch.stack(self._steps)
+
+    def cut(self, length: int) -> None:
+        """Forget what comes after the first ``length`` time steps."""
+        del self._apart()[length:]
+
+
+def variable_of(full: torch.Tensor) -> Variable:
+    """A variable that takes over a tensor of its own."""
+    return Tracked(full) if full.requires_grad else Recorded(full, len(full))

@@ -1,0 +1,366 @@
+"""The workspace: named tensors, each [time, batch, ...], that agents read and write."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from shoal.errors import WorkspaceError
+from shoal.faces.bbrl.variables import Fixed, Recorded, Tracked, Variable, variable_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+
+
+class Workspace:
+    """A blackboard of named tensors, each ``[time, batch, ...]``.
+
+    The first value of a variable fixes its shape, dtype and device. Values are copied in and out, gradients included:
+    no tensor that you hold is ever changed by the workspace, and none that you change is in it.
+
+    Args:
+        workspace: Another workspace, to begin with a copy of it.
+
+    Attributes:
+        is_shared: Whether it is in shared memory: its variables and their sizes are fixed then.
+
+    Example:
+        >>> workspace = Workspace()
+        >>> for t in range(3):
+        ...     workspace.set("x", t, torch.tensor([t, 10 * t]))
+        >>> workspace["x"].tolist()
+        [[0, 0], [1, 10], [2, 20]]
+        >>> workspace.time_size(), workspace.batch_size()
+        (3, 2)
+    """
+
+    def __init__(self, workspace: Workspace | None = None) -> None:
+        self.is_shared = False
+        self._variables: dict[str, Variable] = {}
+        # Variables whose later times are of an earlier run.
+        self._stale: set[str] = set()
+        if workspace is not None:
+            self._variables = {name: variable_of(full.clone()) for name, full in workspace._fulls()}
+
+    @classmethod
+    def _of(cls, fulls: Iterable[tuple[str, torch.Tensor]]) -> Workspace:
+        """A workspace that takes over tensors of its own."""
+        made = cls()
+        made._variables = {name: variable_of(full) for name, full in fulls}
+        return made
+
+    def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Workspace:
+        return Workspace._of((name, function(full)) for name, full in self._fulls())
+
+    def _fulls(self) -> Iterable[tuple[str, torch.Tensor]]:
+        return ((name, variable.whole()) for name, variable in self._variables.items())
+
+    def _variable(self, name: str) -> Variable:
+        try:
+            return self._variables[name]
+        except KeyError:
+            raise WorkspaceError(f"the workspace has no variable {name!r}; it has {list(self._variables)}") from None
+
+    # ------------------------------------------------------------------ reading and writing
+
+    def set(self, var_name: str, t: int, v: torch.Tensor, batch_dims: tuple[int, int] | None = None) -> None:
+        """Write the value of a variable at time ``t``; a gap before it is filled with zeros.
+
+        ``batch_dims`` is taken for BBRL's sake and means nothing.
+        """
+        if not isinstance(v, torch.Tensor) or not v.ndim:
+            raise WorkspaceError(f"{var_name}: expected a tensor of shape [batch, ...], got {v!r:.80}")
+        if t < 0:
+            raise WorkspaceError(f"{var_name}: time {t} cannot be written; times begin at 0")
+        variable = self._variables.get(var_name)
+        if variable is None:
+            variable = self._create(var_name, v)
+        else:
+            variable.check(var_name, v)
+            if self._stale and var_name in self._stale:
+                self._stale.discard(var_name)
+                variable.cut(t)
+        if v.requires_grad and not isinstance(variable, Tracked):
+            if self.is_shared:
+                v = v.detach()  # a graph cannot be shared with other processes
+            else:
+                variable = self._variables[var_name] = Tracked(variable.whole())
+        variable.set(t, v)
+
+    def _create(self, name: str, value: torch.Tensor) -> Variable:
+        if self.is_shared:
+            raise WorkspaceError(f"a shared workspace takes no new variable {name!r}; it has {list(self._variables)}")
+        self._variables[name] = made = Recorded.like(value.detach())
+        return made
+
+    def get(self, var_name: str, t: int, batch_dims: tuple[int, int] | None = None) -> torch.Tensor:
+        """The value of a variable at time ``t``; negative times count from the end."""
+        variable = self._variable(var_name)
+        length = variable.length
+        if not -length <= t < length:
+            raise WorkspaceError(f"{var_name}: there is no time {t}; it has {length} time steps")
+        return variable.get(t)
+
+    def set_full(self, var_name: str, value: torch.Tensor, batch_dims: tuple[int, int] | None = None) -> None:
+        """Replace all time steps of a variable by those of a ``[time, batch, ...]`` tensor."""
+        if not isinstance(value, torch.Tensor) or value.ndim < 2:
+            raise WorkspaceError(f"{var_name}: expected a tensor of shape [time, batch, ...], got {value!r:.80}")
+        known = self._variables.get(var_name)
+        if known is not None and len(value):
+            known.check(var_name, value[0])
+        if self.is_shared:
+            target = self._variable(var_name).whole()
+            if target.shape != value.shape:
+                raise WorkspaceError(f"{var_name}: shared with shape {tuple(target.shape)}, got {tuple(value.shape)}")
+            target.copy_(value.detach())
+            return
+        self._stale.discard(var_name)
+        self._variables[var_name] = variable_of(value.clone(memory_format=torch.contiguous_format))
+
+    def get_full(self, var_name: str, batch_dims: tuple[int, int] | None = None) -> torch.Tensor:
+        """All time steps of a variable, ``[time, batch, ...]``."""
+        return self._variable(var_name).whole().clone()
+
+    def __getitem__(self, key: str | Iterable[str]) -> Any:
+        """``ws["a"]`` is ``get_full("a")``; ``a, b = ws["a", "b"]`` reads several."""
+        if isinstance(key, str):
+            return self.get_full(key)
+        return tuple(self.get_full(name) for name in key)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._variables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def keys(self) -> KeysView[str]:
+        """The names of all variables, in the order of their creation."""
+        return self._variables.keys()
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """All variables by name, in the order of their creation."""
+        return MappingProxyType(self._variables)
+
+    def restart(self) -> None:
+        """Begin a new run: the first write to a variable forgets what it has at that time and later.
+
+        Env agents call this when they reset, so that nothing of a longer run before stays behind. What is not written
+        again, stays.
+        """
+        if not self.is_shared:
+            self._stale = set(self._variables)
+
+    def clear(self, name: str | None = None) -> None:
+        """Remove all variables, or one."""
+        for each in list(self._variables) if name is None else [name]:
+            self.remove_variable(each)
+
+    def remove_variable(self, name: str) -> None:
+        """Remove a variable."""
+        self._variable(name)
+        del self._variables[name]
+        self._stale.discard(name)
+
+    # ------------------------------------------------------------------ sizes
+
+    def time_size(self) -> int | None:
+        """How many time steps all variables have; None if there is no variable."""
+        return self._common("time", {name: variable.length for name, variable in self._variables.items()})
+
+    def batch_size(self) -> int | None:
+        """The batch size of all variables; None if there is no variable."""
+        return self._common("batch", {name: full.shape[1] for name, full in self._fulls()})
+
+    def _common(self, what: str, sizes: dict[str, int]) -> int | None:
+        if len(set(sizes.values())) > 1:
+            raise WorkspaceError(f"the variables have different {what} sizes: {sizes}")
+        return next(iter(sizes.values()), None)
+
+    # ------------------------------------------------------------------ other workspaces from this one
+
+    def contiguous(self) -> Workspace:
+        """A copy of it."""
+        return Workspace(self)
+
+    def to(self, device: Any) -> Workspace:
+        """A copy of it on another device."""
+        return self._map(lambda full: full.to(device, copy=True))
+
+    def select_batch(self, batch_indexes: Any) -> Workspace:
+        """Some columns of it; an index may be given several times."""
+        columns = torch.as_tensor(batch_indexes, dtype=torch.long)
+        return self._map(lambda full: full.index_select(1, columns.to(full.device)))
+
+    def select_batch_n(self, n: int) -> Workspace:
+        """``n`` random columns, with replacement."""
+        return self.select_batch(torch.randint(_known(self.batch_size()), (n,)))
+
+    def subtime(self, from_t: int, to_t: int) -> Workspace:
+        """The times from ``from_t`` up to, and without, ``to_t``."""
+        self.time_size()
+        return self._map(lambda full: full[from_t:to_t].clone())
+
+    def get_time_truncated(
+        self, var_name: str, from_time: int, to_time: int, batch_dims: tuple[int, int] | None = None
+    ) -> torch.Tensor:
+        """One variable from ``from_time`` up to, and without, ``to_time``; the end is clipped."""
+        if not 0 <= from_time < to_time:
+            raise WorkspaceError(f"{var_name}: expected 0 <= from_time < to_time, got {from_time} and {to_time}")
+        return self._variable(var_name).whole()[from_time:to_time].clone()
+
+    def get_time_truncated_workspace(self, from_time: int, to_time: int) -> Workspace:
+        """All variables from ``from_time`` up to, and without, ``to_time``; the end is clipped."""
+        return Workspace._of((name, self.get_time_truncated(name, from_time, to_time)) for name in self.keys())
+
+    def select_subtime(self, t: torch.Tensor, window_size: int) -> Workspace:
+        """For each column its own window: ``window_size`` times from ``t[column]`` on."""
+        length, columns = _known(self.time_size()), _known(self.batch_size())
+        if t.shape != (columns,) or window_size < 1 or int(t.min()) < 0 or int(t.max()) + window_size > length:
+            raise WorkspaceError(f"windows of {window_size} from {t.tolist()} do not lie in {length} x {columns}")
+        times = t[None, :] + torch.arange(window_size, device=t.device)[:, None]
+        column = torch.arange(columns, device=t.device)[None, :]
+        return self._map(lambda full: full[times.to(full.device), column.to(full.device)])
+
+    def sample_subworkspace(self, n_times: int, n_batch_elements: int, n_timesteps: int) -> Workspace:
+        """``n_times`` random windows of ``n_timesteps``, each of ``n_batch_elements`` random columns."""
+        last = _known(self.time_size()) - n_timesteps
+        if last < 0 or n_times < 1 or n_timesteps < 1:
+            raise WorkspaceError(f"no {n_times} windows of {n_timesteps} in {self.time_size()} time steps")
+        starts = torch.randint(last + 1, (n_times,)).repeat_interleave(n_batch_elements)
+        return self.select_batch_n(n_times * n_batch_elements).select_subtime(starts, n_timesteps)
+
+    @staticmethod
+    def cat_batch(workspaces: Sequence[Workspace]) -> Workspace:
+        """Workspaces of the same times and variables side by side."""
+        first = workspaces[0]
+        for other in workspaces[1:]:
+            if set(other.keys()) != set(first.keys()) or other.time_size() != first.time_size():
+                raise WorkspaceError("cat_batch: expected the same variables and time sizes in all workspaces")
+        return Workspace._of((name, torch.cat([ws._variable(name).whole() for ws in workspaces], 1)) for name in first)
+
+    def get_transitions(self, no_final_state: bool = False, filter_key: str = "env/done") -> Workspace:
+        """All pairs of successive times that are steps of an env, as a workspace ``[2, number of pairs, ...]``.
+
+        A pair whose first half is True in ``filter_key`` leads from one episode to the next, or nowhere, and is left
+        out. Pairs are in the order of time, then of columns. In the result, ``[0]`` is before the step and ``[1]``
+        after it: the action is in ``action[0]``, the reward in ``reward[1]`` (``reward[0]`` with ``reward_at_t``), and
+        ``done[1]``, ``terminated[1]``, ``truncated[1]`` tell how the step ended.
+
+        Args:
+            no_final_state: Whether to keep all pairs, as is right for ``include_last_state=False``.
+            filter_key: The variable that is True where an episode has ended.
+        """
+        self.time_size()
+        pairs = None
+        if not no_final_state:
+            pairs = (~self._variable(filter_key).whole()[:-1].bool()).flatten().nonzero()[:, 0]
+
+        def pair(full: torch.Tensor) -> torch.Tensor:
+            halves = (full[:-1].flatten(0, 1), full[1:].flatten(0, 1))
+            if pairs is not None:
+                chosen = pairs.to(full.device)
+                halves = (halves[0].index_select(0, chosen), halves[1].index_select(0, chosen))
+            return torch.stack(halves)
+
+        return self._map(pair)
+
+    get_transition = get_transitions
+
+    # ------------------------------------------------------------------ changes in place
+
+    def zero_grad(self) -> None:
+        """Detach every variable from its graph."""
+        for name, variable in self._variables.items():
+            if isinstance(variable, Tracked):
+                self._variables[name] = variable_of(variable.whole().detach())
+
+    def copy_time(self, from_time: int, to_time: int, n_steps: int, var_names: Iterable[str] | None = None) -> None:
+        """Copy ``n_steps`` times from ``from_time`` on to ``to_time`` and after; the two may overlap."""
+        for name in list(self._variables if var_names is None else var_names):
+            variable = self._variable(name)
+            length = variable.length
+            if min(from_time, to_time, n_steps) < 0 or max(from_time, to_time) + n_steps > length:
+                raise WorkspaceError(f"{name}: {n_steps} from {from_time} to {to_time} do not fit into {length} times")
+            for offset, step in enumerate([variable.get(from_time + i) for i in range(n_steps)]):
+                variable.set(to_time + offset, step)
+
+    def copy_n_last_steps(self, n: int, var_names: Iterable[str] | None = None) -> None:
+        """Copy the last ``n`` times to the first ``n``: the next epoch goes on where this one has ended."""
+        names = list(self._variables if var_names is None else var_names)
+        length = self._common("time", {name: self._variable(name).length for name in names})
+        if length is not None:
+            self.copy_time(length - n, 0, n, names)
+
+    # ------------------------------------------------------------------ shared memory
+
+    def _convert_to_shared_workspace(self, n_repeat: int = 1, time_size: int | None = None) -> Workspace:
+        """A copy in shared memory, its columns repeated; with ``time_size`` it is zero and has as many times."""
+        made = Workspace()
+        for name, full in self._fulls():
+            wide = full.detach().repeat(1, n_repeat, *([1] * (full.ndim - 2)))
+            made._variables[name] = Fixed(wide if time_size is None else wide.new_zeros((time_size, *wide.shape[1:])))
+        made.is_shared = True
+        return made
+
+    def __str__(self) -> str:
+        lines = [f"  {name}: {tuple(full.shape)} {full.dtype} {full.device}" for name, full in self._fulls()]
+        return "\n".join(["Workspace:", *lines])
+
+    __repr__ = __str__
+
+
+class _SplitSharedWorkspace:
+    """The columns ``lo`` to ``hi`` of a workspace, as a workspace of their own."""
+
+    def __init__(self, workspace: Workspace, batch_dims: tuple[int, int]) -> None:
+        if not workspace.is_shared:
+            raise WorkspaceError("only a shared workspace can be split")
+        self.workspace = workspace
+        self._columns = slice(*batch_dims)
+        self.is_shared = True
+
+    def set(self, var_name: str, t: int, v: torch.Tensor) -> None:
+        """Write these columns at time ``t``."""
+        self._memory(var_name)[t, self._columns] = v.detach()
+
+    def get(self, var_name: str, t: int) -> torch.Tensor:
+        """These columns at time ``t``."""
+        return self.workspace.get(var_name, t)[self._columns]
+
+    def set_full(self, var_name: str, value: torch.Tensor) -> None:
+        """Write these columns at all times."""
+        self._memory(var_name)[:, self._columns] = value.detach()
+
+    def _memory(self, var_name: str) -> torch.Tensor:
+        # Not by way of the whole row: others may be writing the columns beside these.
+        return self.workspace._variable(var_name).whole()
+
+    def get_full(self, var_name: str) -> torch.Tensor:
+        """These columns at all times."""
+        return self.workspace.get_full(var_name)[:, self._columns]
+
+    def get_time_truncated(self, var_name: str, from_time: int, to_time: int) -> torch.Tensor:
+        """These columns from ``from_time`` up to, and without, ``to_time``."""
+        return self.workspace.get_time_truncated(var_name, from_time, to_time)[:, self._columns]
+
+    def keys(self) -> KeysView[str]:
+        """The names of all variables."""
+        return self.workspace.keys()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.workspace
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.workspace)
+
+    def restart(self) -> None:
+        """Nothing: the size is fixed."""
+
+
+def _known(size: int | None) -> int:
+    if size is None:
+        raise WorkspaceError("the workspace is empty")
+    return size

@@ -1,0 +1,250 @@
+"""``shoal collect`` as it is typed, and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import shoal
+from shoal.cli.app import app
+from shoal.collect import Dataset, load_dataset
+from shoal.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from typer.testing import Result
+
+SHOAL = (sys.executable, "-m", "shoal")
+COUNTING = ("shoal.testing:CountingEnv", "-n", "4", "--engine", "serial", "--seed", "1")
+
+
+def shoal_collect(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["collect", *map(str, arguments)])
+
+
+def as_json(*arguments: str | Path) -> dict[str, Any]:
+    result = shoal_collect(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return dict(json.loads(result.stdout))
+
+
+def always_three(obs: np.ndarray) -> np.ndarray:
+    return np.full(len(obs), 3)
+
+
+def test_a_dataset_comes_out(tmp_path: Path) -> None:
+    told = as_json(*COUNTING, "--steps", "1_000", "--out", tmp_path / "data", "--format", "npz", "--part-rows", "400")
+    dataset = load_dataset(tmp_path / "data")
+    assert told["rows"] == len(dataset) == 1000
+    assert told["parts"] == 3
+    assert told["seed"] == dataset.config.seed == 1
+    assert dataset.config.env == "shoal.testing:CountingEnv"
+    assert told["size_bytes"] == sum(path.stat().st_size for path in (tmp_path / "data").iterdir())
+
+
+def test_parquet_is_the_default(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    assert as_json(*COUNTING, "--steps", "100", "--out", tmp_path / "data")["format"] == "parquet"
+    assert [path.name for path in load_dataset(tmp_path / "data").files] == ["part-00000.parquet"]
+
+
+def test_the_table_says_where_and_how_fast(tmp_path: Path) -> None:
+    result = shoal_collect(*COUNTING, "--steps", "200", "--out", tmp_path / "data", "--format", "npz")
+    labels = [line.split("  ")[0] for line in result.stdout.splitlines()]
+    assert labels == ["data", "env", "engine", "rows", "speed", "episodes", "mean return", "mean length", "read it"]
+    assert str(tmp_path / "data") in result.stdout
+    assert "steps/s" in result.stdout
+
+
+def test_a_policy_and_kwargs_of_ones_own(tmp_path: Path) -> None:
+    kwargs = '{"episode_length": 2}'
+    arguments = (*COUNTING, "--policy", f"{__name__}:always_three", "--env-kwargs", kwargs, "--format", "npz")
+    told = as_json(*arguments, "--steps", "60", "--out", tmp_path / "data")
+    assert told["mean_length"] == 2.0
+    dataset = load_dataset(tmp_path / "data")
+    assert (dataset.to_numpy()["action"] == 3).all()
+    assert dataset.config.policy.endswith(":always_three")
+    assert dataset.config.env_kwargs == {"episode_length": 2}
+
+
+def test_resume_and_overwrite(tmp_path: Path) -> None:
+    arguments = (*COUNTING, "--out", tmp_path / "data", "--format", "npz", "--part-rows", "50")
+    as_json(*arguments, "--steps", "100", "--resume")  # nothing there yet: it begins
+    told = as_json(*arguments, "--steps", "150", "--resume")
+    assert (told["rows"], told["new_rows"]) == (150, 50)
+    refused = shoal_collect(*arguments, "--steps", "100")
+    assert refused.exit_code == 2
+    assert "there is a dataset already, of 150 rows" in refused.stderr
+    assert "--resume" in refused.stderr
+    assert as_json(*arguments, "--steps", "100", "--overwrite")["rows"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([*COUNTING, "--resume", "--overwrite"], "one of them, not both"),
+        ([*COUNTING, "--format", "csv"], "--format: expected one of"),
+        ([*COUNTING, "--env-kwargs", "size=3"], "--env-kwargs: not JSON"),
+        ([*COUNTING, "--env-kwargs", "[3]"], "--env-kwargs: expected a JSON object"),
+        ([*COUNTING, "--format", "minari"], "ends with a version"),
+        ([*COUNTING, "--policy", "greedy"], "--policy: expected module:callable"),
+        (["NoSuch-v0"], "NoSuch"),
+        (["shoal.testing:FaultEnv", "-n", "2", "--engine", "serial", "--format", "npz"], "step failed in env"),
+    ],
+)
+def test_errors_are_one_line_on_stderr(arguments: list[str], told: str, tmp_path: Path) -> None:
+    result = shoal_collect(*arguments, "--out", tmp_path / "data")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("shoal: ")
+    assert result.stderr.count("\n") == 1
+    assert told in result.stderr
+
+
+@contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("format", ["parquet", "npz"])
+def test_a_full_disk_is_told_in_one_line_and_complete_parts_stay(format: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    arguments = (*COUNTING, "--format", format, "--out", tmp_path / "data")
+    as_json(*arguments, "--steps", "50", "--part-rows", "50")
+    before = load_dataset(tmp_path / "data").to_numpy()
+    with files_of_at_most(4000):
+        result = shoal_collect(*arguments, "--steps", "100", "--resume")
+    assert (result.exit_code, result.stdout) == (2, "")
+    first, second = result.stderr.splitlines()
+    assert first.startswith("shoal: 50 rows in 1 part are complete")
+    assert "cannot be written (File too large)" in second
+    after = load_dataset(tmp_path / "data").to_numpy()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["dataset.json", f"part-00000.{format}"]
+
+
+@pytest.mark.slow  # for its imports
+def test_minari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    minari = pytest.importorskip("minari")
+    pytest.importorskip("pyarrow.dataset")
+    out = tmp_path / "counting-v0"
+    arguments = ("shoal.testing:DictTupleEnv", "-n", "2", "--engine", "serial", "--seed", "1", "--steps", "53")
+    told = as_json(*arguments, "--out", out, "--format", "minari", "--part-rows", "30")
+    assert told["rows"] == 53
+    assert [path.name for path in out.iterdir()] == ["data"]
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    dataset = minari.load_dataset("counting-v0")
+    assert dataset.total_steps == 53
+    as_json(*arguments, "--out", tmp_path / "rows", "--format", "npz", "--part-rows", "30")
+    rows = load_dataset(tmp_path / "rows").to_numpy()
+    episodes = list(dataset.iterate_episodes())
+    assert sum(len(episode) for episode in episodes) == 53
+    assert all(episode.terminations[-1] or episode.truncations[-1] for episode in episodes)
+    first = (rows["env_id"] == 0) & (rows["episode"] == 0)
+    assert np.array_equal(episodes[0].observations["camera"][:-1], rows["obs.camera"][first])
+    assert np.array_equal(episodes[0].observations["camera"][1:], rows["next_obs.camera"][first])
+    assert np.array_equal(episodes[0].actions["mix"][1], rows["action.mix.1"][first])
+    refused = shoal_collect(*arguments, "--out", out, "--format", "minari", "--resume")
+    assert "a Minari dataset already" in refused.stderr
+    assert as_json(*arguments, "--out", out, "--format", "minari", "--overwrite")["rows"] == 53
+
+
+# ---------------------------------------------------------------------- killed
+
+
+def start(folder: Path, format: str) -> subprocess.Popen[bytes]:
+    steps = ("--steps", "1_000_000_000", "--part-rows", "64")
+    command = [*SHOAL, "collect", *COUNTING, *steps, "--format", format, "--out", str(folder), "--resume", "--quiet"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def wait_for_more_than(parts: int, folder: Path, running: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end and running.poll() is None:
+        # Not by the names of files: a kill may leave a whole part that is not listed.
+        if (folder / "dataset.json").exists() and len(load_dataset(folder).parts) > parts:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"no part was written: {running.communicate()}")
+
+
+def parts_in(folder: Path) -> Dataset | None:
+    try:
+        return load_dataset(folder)
+    except ArgumentError:
+        assert not list(folder.glob("part-*")), "parts, and no dataset that lists them"
+        return None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("format", ["parquet", "npz"])
+def test_killed_ten_times_it_is_always_a_dataset_and_in_the_end_that_of_one_run(format: str, tmp_path: Path) -> None:
+    """Ten kills per format, each of a run that resumes what the last one has left."""
+    pytest.importorskip("pyarrow.parquet")
+    chance = random.Random(7)
+    folder, known = tmp_path / "data", 0
+    for kill in range(10):
+        running = start(folder, format)
+        try:
+            if kill % 5 != 4:  # else at any time since it started, before the first part as well
+                wait_for_more_than(known, folder, running)
+            time.sleep(chance.uniform(0.0, 0.2 if kill % 5 != 4 else 1.0))
+        finally:
+            running.send_signal(signal.SIGKILL)
+            stderr = running.communicate()[1]
+        assert stderr == b""
+        dataset = parts_in(folder)
+        if dataset is not None:
+            assert len(dataset.parts) >= known
+            known = len(dataset.parts)
+            assert len(dataset.to_numpy(["reward"])["reward"]) == len(dataset) == 64 * known
+    assert known > 10
+    dataset = load_dataset(folder)
+    as_json(*COUNTING, "--format", format, "--steps", str(len(dataset)), "--part-rows", "64", "--out", tmp_path / "one")
+    expected, found = load_dataset(tmp_path / "one").to_numpy(), dataset.to_numpy()
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_what_is_there(tmp_path: Path) -> None:
+    running = start(tmp_path / "data", "npz")
+    try:
+        wait_for_more_than(3, tmp_path / "data", running)
+        running.send_signal(signal.SIGINT)
+        stderr = running.communicate(timeout=20)[1].decode()
+    finally:
+        running.kill()
+        running.communicate()
+    assert running.returncode == 130
+    assert "rows in" in stderr
+    assert "--resume goes on from there" in stderr
+    assert stderr.endswith("shoal: interrupted\n")
+    assert not [name for name in os.listdir(tmp_path / "data") if name.startswith(".")]
+    assert len(load_dataset(tmp_path / "data")) >= 3 * 64
+
+
+def test_help_has_every_option() -> None:
+    text = shoal_collect("--help").stdout
+    for option in ("out", "steps", "policy", "seed", "engine", "format", "part-rows", "resume", "overwrite", "json"):
+        assert f"--{option}" in text
+    assert shoal.collect.load_dataset is load_dataset

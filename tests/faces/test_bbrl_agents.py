@@ -1,0 +1,183 @@
+"""BBRL's dialect: agents made of agents, agents elsewhere, arithmetic, configs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import shoal.faces.bbrl as face  # noqa: E402
+from shoal.errors import EnvCallError, StateError  # noqa: E402
+from shoal.faces.bbrl import (  # noqa: E402
+    Agent,
+    Agents,
+    AsynchronousAgent,
+    KWAgentWrapper,
+    NRemoteAgent,
+    ParallelGymAgent,
+    PrintAgent,
+    RemoteAgent,
+    SeedableAgent,
+    TemporalAgent,
+    Workspace,
+    make_env,
+    temporal_difference,
+)
+from shoal.faces.bbrl.agents import SeedableAgentLast, SeedableAgentMean, SeedableAgentSum  # noqa: E402
+
+
+class Policy(Agent):
+    """A network that scores two actions."""
+
+    def __init__(self) -> None:
+        super().__init__(name="policy")
+        self.lin = torch.nn.Linear(4, 2)
+
+    def forward(self, t: int, **kwargs: Any) -> None:
+        self.set(("action", t), self.lin(self.get(("env/env_obs", t))).argmax(-1))
+
+
+class Failing(Agent):
+    def forward(self, **kwargs: Any) -> None:
+        raise ValueError("not today")
+
+
+def player(seed: int | None = None) -> TemporalAgent:
+    env = ParallelGymAgent(partial(make_env, "CartPole-v1", autoreset=True), 2, seed=seed)
+    return TemporalAgent(Agents(env, Policy()))
+
+
+def test_every_name_is_at_the_top_and_where_bbrl_has_it() -> None:
+    import importlib
+
+    assert all(hasattr(face, name) for name in face.__all__)
+    for module, name in (
+        ("workspace", "Workspace"),
+        ("agents", "TemporalAgent"),
+        ("agents.asynchronous", "AsynchronousAgent"),
+        ("agents.gymnasium", "ParallelGymAgent"),
+        ("utils.replay_buffer", "ReplayBuffer"),
+        ("utils.functional", "gae"),
+        ("utils.utils", "soft_param_update"),
+    ):
+        assert getattr(importlib.import_module(f"shoal.faces.bbrl.{module}"), name) is getattr(face, name)
+
+
+def test_without_torch_the_extra_is_named() -> None:
+    script = (
+        "import importlib.util as u, sys\n"
+        "find = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'torch' else find(name, *rest)\n"
+        "from shoal.errors import BackendUnavailable\n"
+        "try:\n    import shoal.faces.bbrl.workspace\n"
+        "except BackendUnavailable as error:\n    print(error)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "shoal[torch]" in ended.stdout
+
+
+def test_a_failing_agent_gives_its_workspace_back() -> None:
+    agent = Agents(Failing())
+    with pytest.raises(ValueError, match="not today"):
+        agent(Workspace())
+    assert agent.workspace is None
+    assert agent[0].workspace is None
+    with pytest.raises(AssertionError, match="only while"):
+        agent.get("x")
+
+
+def test_wrapped_keywords_and_printing(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[Any] = []
+
+    class Look(Agent):
+        def forward(self, t: int, **kwargs: Any) -> None:
+            seen.append((t, kwargs))
+            self.set(("x", t), torch.tensor([t]))
+
+    workspace = Workspace()
+    TemporalAgent(Agents(KWAgentWrapper(Look(), stochastic=True), PrintAgent("x")))(workspace, n_steps=2, other=1)
+    assert seen == [(t, {"stochastic": True, "other": 1}) for t in (0, 1)]
+    assert capsys.readouterr().out == "x = tensor([0])\nx = tensor([1])\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"), [(SeedableAgentLast, 5), (SeedableAgentSum, 8), (SeedableAgentMean, 4)], ids=str
+)
+def test_a_second_seed(kind: Any, seed: int) -> None:
+    agent = kind()
+    assert agent.seed(3).seed(5)._seed == seed
+    with pytest.raises(StateError, match="seeded"):
+        SeedableAgent(seed=3).seed(5)
+
+
+def test_models_and_configs(tmp_path: Any) -> None:
+    policy = Policy()
+    policy.save_model(tmp_path / "policy")
+    assert torch.equal(Policy().load_model(tmp_path / "policy").lin.weight, policy.lin.weight)
+    config = {"classname": "torch.nn.Linear", "in_features": 2, "out_features": 3}
+    assert face.instantiate_class(config).weight.shape == (3, 2)
+
+
+def test_temporal_difference_is_zero_at_the_end() -> None:
+    critic = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], requires_grad=True)
+    reward = torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]])
+    td = temporal_difference(critic, reward, torch.tensor([[True, False], [True, True]]), 0.5)
+    assert td.tolist() == [[1.5, -1.0], [0.5, 0.0], [0.0, 0.0]]
+    (gradient,) = torch.autograd.grad(td.sum(), critic)
+    assert gradient.tolist() == [[-1.0, -1.0], [-1.0, -1.0], [0.0, 0.0]], "the target is a constant"
+
+
+# ---------------------------------------------------------------------- elsewhere
+
+
+@pytest.mark.slow
+def test_copies_in_processes_play_what_one_would_play() -> None:
+    original = player()
+    agent, workspace = NRemoteAgent.create(original, num_processes=2, t=0, n_steps=8)
+    with agent:
+        assert workspace["env/env_obs"].shape == (8, 4, 4)
+        agent.seed(3, inc=4)
+        agent.get_by_name("policy")[0].lin.weight.data.fill_(0.5)
+        agent(workspace, t=0, n_steps=8)
+        parts = []
+        for seed in (3, 7):
+            one, own = player(seed), Workspace()
+            one.agent[1].load_state_dict(agent.agent.agent[1].state_dict())
+            one(own, t=0, n_steps=8)
+            parts.append(own)
+        expected = Workspace.cat_batch(parts)
+        for name in expected:
+            assert torch.equal(expected[name], workspace[name]), name
+        agent._asynchronous_call(workspace, t=0, n_steps=8)
+        while agent.is_running():
+            time.sleep(0.01)
+        assert not torch.equal(expected["env/env_obs"], workspace["env/env_obs"]), "a later run has other seeds"
+
+
+@pytest.mark.slow
+def test_an_asynchronous_agent() -> None:
+    with AsynchronousAgent(player(3)) as agent:
+        agent(t=0, n_steps=5)
+        agent.wait()
+        workspace, own = agent.get_workspace(), Workspace()
+        one = player(3)
+        one.load_state_dict(agent.agent.state_dict())
+        one(own, t=0, n_steps=5)
+        assert workspace is not None
+        assert torch.equal(workspace["env/env_obs"], own["env/env_obs"])
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_elsewhere_is_told_here() -> None:
+    with RemoteAgent(Failing()) as agent, pytest.raises(EnvCallError, match="not today"):
+        agent(Workspace(), t=0)
+    with AsynchronousAgent(Failing()) as agent:
+        agent(t=0)
+        with pytest.raises(EnvCallError, match="not today"):
+            agent.wait()

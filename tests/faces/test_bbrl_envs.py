@@ -1,0 +1,381 @@
+"""BBRL's dialect: env agents on every engine."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gymnasium.vector import AutoresetMode  # noqa: E402
+from gymnasium.wrappers import Autoreset  # noqa: E402
+
+import shoal  # noqa: E402
+from shoal.errors import EnvConstructError, EnvStepError, ShoalError, SpecError, StateError  # noqa: E402
+from shoal.faces.bbrl import (  # noqa: E402
+    Agent,
+    Agents,
+    ParallelGymAgent,
+    TemporalAgent,
+    VecGymAgent,
+    Workspace,
+    make_env,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Counting(gym.Env):
+    """Observations are [episode, step]; the reward of step k is k."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gym.spaces.Discrete(5)
+
+    def __init__(self, length: int = 3, ending: str = "terminated") -> None:
+        self.length, self.ending = length, ending
+        self.episode, self.k, self.actions, self.seeds = -1, 0, [], []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.seeds += [] if seed is None else [seed]
+        self.episode, self.k = self.episode + 1, 0
+        return np.array([self.episode, self.k], np.float64), {}
+
+    def step(self, action: Any) -> Any:
+        self.k += 1
+        self.actions.append(int(action))
+        end = self.k >= self.length
+        flags = (end and self.ending == "terminated", end and self.ending == "truncated")
+        return np.array([self.episode, self.k], np.float64), float(self.k), *flags, {"noise": self.k}
+
+
+class Clock(Agent):
+    """action = t modulo the number of actions."""
+
+    def __init__(self, columns: int, actions: int = 2) -> None:
+        super().__init__()
+        self.columns, self.actions = columns, actions
+
+    def forward(self, t: int, **kwargs: Any) -> None:
+        self.set(("action", t), torch.full((self.columns,), t % self.actions))
+
+
+@pytest.fixture
+def agent() -> Iterator[Callable[..., Any]]:
+    """``ParallelGymAgent``, closed in the end."""
+    made: list[Any] = []
+
+    def make(*args: Any, kind: Any = ParallelGymAgent, **options: Any) -> Any:
+        made.append(kind(*args, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def counting(lengths: tuple[int, ...], autoreset: bool, ending: str = "terminated") -> Callable[[], Any]:
+    each = iter(lengths)
+    return lambda: (Autoreset if autoreset else gym.Wrapper)(Counting(next(each), ending))
+
+
+def run(env: Any, actions: int = 5, **how: Any) -> Workspace:
+    workspace = Workspace()
+    TemporalAgent(Agents(env, Clock(env.num_envs, actions)))(workspace, t=0, **how)
+    return workspace
+
+
+def col(workspace: Workspace, name: str, k: int = 0) -> list[Any]:
+    return workspace[f"env/{name}"][:, k].tolist()
+
+
+# ---------------------------------------------------------------------- boundaries
+
+
+def test_without_autoreset_ended_envs_keep_their_frame(agent: Callable[..., Any]) -> None:
+    env = agent(counting((2, 4), autoreset=False), 2)
+    workspace = run(env, stop_variable="env/done")
+    assert col(workspace, "reward") == [0, 1, 2, 0, 0]
+    assert col(workspace, "done") == [False, False, True, True, True]
+    assert col(workspace, "timestep") == [0, 1, 2, 2, 2]
+    assert col(workspace, "cumulated_reward") == [0, 1, 3, 3, 3]
+    assert col(workspace, "env_obs") == [[0, 0], [0, 1], [0, 2], [0, 2], [0, 2]]
+    assert col(workspace, "cumulated_reward", 1) == [0, 1, 3, 6, 10]
+    assert env.envs[0].unwrapped.actions == [0, 1]
+    env(workspace, t=5)
+    assert col(workspace, "done", 1)[-2:] == [True, True], "also when all have ended"
+
+
+def test_with_autoreset_the_last_state_has_its_own_time(agent: Callable[..., Any]) -> None:
+    env = agent(counting((2,), autoreset=True), 1)
+    workspace = run(env, n_steps=6)
+    assert col(workspace, "env_obs") == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+    assert col(workspace, "reward") == [0, 1, 2, 0, 1, 2]
+    assert col(workspace, "timestep") == [0, 1, 2, 0, 1, 2]
+    assert col(workspace, "cumulated_reward") == [0, 1, 3, 0, 1, 3]
+    assert env.envs[0].unwrapped.actions == [0, 1, 3, 4]
+
+
+def test_without_the_last_state_it_is_kept_beside(agent: Callable[..., Any]) -> None:
+    workspace = run(agent(counting((2,), autoreset=True), 1, include_last_state=False), n_steps=5)
+    assert col(workspace, "env_obs") == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]]
+    assert col(workspace, "final_obs") == [[0, 0], [0, 1], [0, 2], [1, 1], [1, 2]]
+    assert col(workspace, "cumulated_reward") == [0, 1, 3, 1, 3]
+    assert col(workspace, "timestep") == [0, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("include_last_state", [True, False])
+def test_rewards_beside_their_actions(agent: Callable[..., Any], include_last_state: bool) -> None:
+    env = agent(counting((2,), autoreset=True), 1, reward_at_t=True, include_last_state=include_last_state)
+    workspace = run(env, n_steps=6)
+    rewards = [1, 2, 0, 1, 2, 0] if include_last_state else [1, 2, 1, 2, 1, 0]
+    assert col(workspace, "reward") == rewards
+    ends = [t for t, done in enumerate(col(workspace, "done")) if done]
+    assert [col(workspace, "cumulated_reward")[t] for t in ends] == [3] * len(ends)
+
+
+def test_seeds_of_every_run(agent: Callable[..., Any]) -> None:
+    env = agent(counting((2, 2), autoreset=True), 2, seed=10)
+    run(env, n_steps=4)
+    run(env, n_steps=2)
+    assert [e.unwrapped.seeds for e in env.envs] == [[2 * 2 * 10 + 1, 2 * 3 * 10 + 1], [2 * 2 * 10 + 2, 2 * 3 * 10 + 2]]
+    with pytest.raises(StateError, match="seeded"):
+        env.seed(1)
+
+
+def test_a_shorter_run_leaves_nothing_of_a_longer_one(agent: Callable[..., Any]) -> None:
+    env = agent(counting((2,), autoreset=True), 1)
+    both = TemporalAgent(Agents(env, Clock(1)))
+    workspace = Workspace()
+    both(workspace, t=0, n_steps=6)
+    both(workspace, t=0, stop_variable="env/done")
+    assert workspace.time_size() == 3
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_the_union_of_epochs_is_one_long_run(agent: Callable[..., Any], size: int) -> None:
+    def steps(workspace: Workspace) -> list[Any]:
+        pairs = workspace.get_transitions()
+        return [tuple(map(tuple, pair)) for pair in pairs["env/env_obs"].transpose(0, 1).tolist()]
+
+    lengths, found = (1, 2, 3, 7), []
+    both = TemporalAgent(Agents(agent(counting(lengths, autoreset=True), 4), Clock(4)))
+    workspace = Workspace()
+    both(workspace, t=0, n_steps=size)
+    found += steps(workspace)
+    for _ in range(6):
+        workspace.zero_grad()
+        workspace.copy_n_last_steps(1)
+        both(workspace, t=1, n_steps=size - 1)
+        assert workspace.time_size() == size
+        found += steps(workspace)
+    long_run = run(agent(counting(lengths, autoreset=True), 4), n_steps=size + 6 * (size - 1))
+    assert sorted(found) == sorted(steps(long_run))
+
+
+# ---------------------------------------------------------------------- engines
+
+
+def same(a: Workspace, b: Workspace) -> None:
+    assert list(a) == list(b)
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("how", [{"autoreset": True}, {"autoreset": True, "last": False}, {"autoreset": False}])
+def test_every_engine_gives_the_same_workspace(agent: Callable[..., Any], engine: str, how: dict[str, bool]) -> None:
+    make = partial(make_env, "CartPole-v1", autoreset=how["autoreset"], max_episode_steps=30)
+    limit = {"n_steps": 60} if how["autoreset"] else {"stop_variable": "env/done"}
+    spaces = [
+        run(agent(make, 3, seed=3, include_last_state=how.get("last", True), **on), 2, **limit)
+        for on in ({}, {"engine": engine, "num_workers": 2} if engine != "serial" else {})
+    ]
+    same(*spaces)
+    assert spaces[0]["env/done"].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["partial", "id", "class"])
+@pytest.mark.parametrize("autoreset", [True, False])
+def test_compiled_envs_give_the_same_workspace(agent: Callable[..., Any], how: str, autoreset: bool) -> None:
+    pytest.importorskip("numba")
+    from shoal.envs.cartpole import CartPole
+
+    plain = partial(make_env, "CartPole-v1", autoreset=autoreset)
+    what = {"partial": plain, "id": "CartPole-v1", "class": CartPole}[how]
+    wish = {} if how == "partial" else {"autoreset": autoreset}
+    limit = {"n_steps": 80} if autoreset else {"stop_variable": "env/done"}
+    compiled = agent(what, 3, seed=5, engine="kernel", **wish)
+    expected, found = run(agent(plain, 3, seed=5), 2, **limit), run(compiled, 2, **limit)
+    assert list(expected) == list(found)
+    for name in expected:
+        assert torch.allclose(expected[name].float(), found[name].float(), atol=1e-5), name
+    assert compiled.pool.stats().engine == "kernel"
+    assert compiled.get_obs_and_actions_sizes() == (4, 2)
+
+
+def test_a_copy_of_an_agent_has_envs_of_its_own(agent: Callable[..., Any], tmp_path: Any) -> None:
+    from shoal.faces.bbrl import load
+
+    env = agent(partial(make_env, "CartPole-v1", autoreset=True), 2, seed=4)
+    run(env, 2, n_steps=3)
+    env.save(tmp_path / "env")
+    for copy in (env.clone(), load(tmp_path / "env")):
+        with copy:
+            twin = agent(env.make_env_fn, 2, seed=4)
+            run(twin, 2, n_steps=1)
+            same(run(copy, 2, n_steps=5), run(twin, 2, n_steps=5))
+
+
+# ---------------------------------------------------------------------- observations and actions
+
+
+class Fixed(gym.Env):
+    """Always the same observation, whatever its space says."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Dict({"a": gym.spaces.Discrete(3), "b": gym.spaces.Dict({"c": gym.spaces.Discrete(2)})})
+
+    def __init__(self, obs: Any) -> None:
+        self.obs, self.actions = obs, []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.obs, {}
+
+    def step(self, action: Any) -> Any:
+        self.actions.append(action)
+        return self.obs, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("obs", "dtype", "shape"),
+    [
+        (np.zeros(2, np.float64), torch.float32, (2,)),
+        (np.full(3, 0.5, np.float16), torch.float32, (3,)),
+        (0.5, torch.float32, ()),
+        (7, torch.int64, ()),
+        (np.int32(7), torch.int64, ()),
+        (np.zeros((2, 2), np.uint8), torch.uint8, (2, 2)),
+        (np.zeros(2, np.bool_), torch.bool, (2,)),
+        (np.zeros(2, np.int16), torch.int64, (2,)),
+        ([0.0, 1.0], torch.float32, (2,)),
+    ],
+    ids=str,
+)
+def test_observations_keep_their_meaning(agent: Callable[..., Any], obs: Any, dtype: Any, shape: Any) -> None:
+    workspace = Workspace()
+    agent(lambda: Fixed(obs), 2)(workspace, t=0)
+    value = workspace["env/env_obs"]
+    assert (value.dtype, value.shape) == (dtype, (1, 2, *shape))
+    assert np.array_equal(value[0, 0].numpy(), obs)
+
+
+@pytest.mark.parametrize("obs", [(np.zeros(2), 1), {"a": (1, 2)}], ids=["tuple", "inside"])
+def test_tuples_are_refused_with_a_word_of_advice(agent: Callable[..., Any], obs: Any) -> None:
+    with pytest.raises(AssertionError, match="tuple") as caught:
+        agent(lambda: Fixed(obs), 1)(Workspace(), t=0)
+    assert isinstance(caught.value, ShoalError)
+
+
+def test_dict_actions_are_collected(agent: Callable[..., Any]) -> None:
+    env, workspace = agent(lambda: Fixed(1), 2), Workspace()
+    env(workspace, t=0)
+    workspace.set("action/a", 0, torch.tensor([1, 2]))
+    workspace.set("action/b/c", 0, torch.tensor([0, 1]))
+    env(workspace, t=1)
+    assert env.envs[1].actions == [{"a": 2, "b": {"c": 1}}]
+
+
+def test_dict_actions_for_an_env_that_declares_others(agent: Callable[..., Any]) -> None:
+    class Taker(Counting):
+        def step(self, action: Any) -> Any:
+            return super().step(action["a"] + action["b"]["c"])
+
+    env, workspace = agent(lambda: Autoreset(Taker(2)), 2), Workspace()
+    for t in range(5):
+        env(workspace, t=t)
+        workspace.set("action/a", t, torch.tensor([t, 2]))
+        workspace.set("action/b/c", t, torch.tensor([0, 1]))
+    assert env.envs[0].unwrapped.actions == [0, 1, 3]
+    assert env.envs[1].unwrapped.actions == [3, 3, 3]
+    assert col(workspace, "env_obs") == [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1]]
+    assert len(env.envs[0].unwrapped.seeds) == 1
+
+
+def test_what_is_no_action_moves_nothing(agent: Callable[..., Any]) -> None:
+    for bad in (torch.zeros(2), torch.zeros(3, dtype=torch.long), torch.tensor([0, 9])):
+        env, workspace = agent(Counting, 2), Workspace()
+        env(workspace, t=0)
+        workspace.set("action", 0, bad)
+        with pytest.raises(AssertionError) as caught:
+            env(workspace, t=1)
+        assert isinstance(caught.value, shoal.errors.ActionError)
+        assert env.envs[0].actions == []
+    with pytest.raises(AssertionError, match="action"):
+        run_without_action(agent(Counting, 1))
+
+
+def run_without_action(env: Any) -> None:
+    workspace = Workspace()
+    env(workspace, t=0)
+    env(workspace, t=1)
+
+
+def test_an_agent_has_to_begin_at_zero(agent: Callable[..., Any]) -> None:
+    with pytest.raises(StateError, match="t=0"):
+        agent(Counting, 1)(Workspace(), t=3)
+
+
+def test_envs_must_agree_about_autoreset(agent: Callable[..., Any]) -> None:
+    each = iter([Autoreset(Counting()), Counting()])
+    with pytest.raises(SpecError, match="env 1 has no Autoreset"):
+        agent(lambda: next(each), 2)
+
+
+@pytest.mark.parametrize("autoreset", [True, False])
+def test_autoreset_may_be_said_aloud(agent: Callable[..., Any], autoreset: bool) -> None:
+    workspace = run(agent(lambda: Counting(1), 1, autoreset=autoreset), n_steps=3)
+    assert col(workspace, "done") == [False, True, not autoreset]
+
+
+class Broken(Counting):
+    def step(self, action: Any) -> Any:
+        raise ValueError("no more")
+
+
+def test_a_fault_says_which_env(agent: Callable[..., Any], engine: str) -> None:
+    with pytest.raises(EnvStepError, match=r"env 0.*no more"):
+        run(agent(Broken, 1, engine=engine), n_steps=2)
+
+
+def unmakeable() -> Any:
+    raise ValueError("cannot be made")
+
+
+def test_envs_that_cannot_be_made(agent: Callable[..., Any], engine: str) -> None:
+    with pytest.raises((ValueError, EnvConstructError), match="cannot be made"):
+        agent(unmakeable, 2, engine=engine)
+
+
+# ---------------------------------------------------------------------- vector envs
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_vector_envs_give_the_same_workspace(agent: Callable[..., Any], mode: AutoresetMode) -> None:
+    is_reset = mode is not AutoresetMode.DISABLED
+    limit = {"n_steps": 60} if is_reset else {"stop_variable": "env/done"}
+
+    def make() -> Any:
+        return shoal.make_vec("CartPole-v1", num_envs=3, engine="serial", autoreset=mode)
+
+    found = run(agent(make, kind=VecGymAgent, seed=2), 2, **limit)
+    how = {"include_last_state": mode is not AutoresetMode.SAME_STEP}
+    expected = run(agent(partial(make_env, "CartPole-v1", autoreset=is_reset), 3, seed=2, **how), 2, **limit)
+    same(expected, found)
+    sync = partial(gym.make_vec, "CartPole-v1", 3, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode})
+    same(expected, run(agent(sync, kind=VecGymAgent, seed=2), 2, **limit))

@@ -1,0 +1,226 @@
+"""BBRL's dialect: the workspace, its transitions and the replay buffer."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from shoal.errors import ShoalError, WorkspaceError  # noqa: E402
+from shoal.faces.bbrl import ReplayBuffer, Workspace  # noqa: E402
+from shoal.faces.bbrl.workspace import _SplitSharedWorkspace  # noqa: E402
+
+
+def counted(times: int = 4, columns: int = 2) -> Workspace:
+    """x = 10 t + column, and no end of an episode."""
+    workspace = Workspace()
+    for t in range(times):
+        workspace.set("x", t, torch.arange(columns) + 10 * t)
+    workspace.set_full("env/done", torch.zeros(times, columns, dtype=torch.bool))
+    return workspace
+
+
+class Model:
+    """What a workspace should be, as dicts of dicts of lists."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[list[int]]] = {}
+
+    def set(self, name: str, t: int, value: list[int]) -> None:
+        column = self.columns.setdefault(name, [])
+        while len(column) <= t:
+            column.append([0] * len(value))
+        column[t] = list(value)
+
+    def copy_n_last_steps(self, n: int) -> None:
+        for column in self.columns.values():
+            column[:n] = column[len(column) - n :]
+
+
+VALUE = st.lists(st.integers(-9, 9), min_size=2, max_size=2)
+SET = st.tuples(st.just("set"), st.sampled_from("ab"), st.integers(0, 12), VALUE, st.booleans())
+TAIL = st.tuples(st.just("tail"), st.integers(1, 4))
+DETACH = st.tuples(st.just("detach"))
+FULL = st.tuples(st.just("full"), st.sampled_from("ab"), st.lists(VALUE, min_size=1, max_size=5))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.one_of(SET, SET, SET, TAIL, DETACH, FULL), max_size=20))
+def test_any_sequence_of_writes_gives_what_a_model_of_lists_gives(operations: list[tuple]) -> None:
+    workspace, model = Workspace(), Model()
+    for operation in operations:
+        match operation:
+            case ("set", name, t, value, with_grad):
+                workspace.set(name, t, torch.tensor(value, dtype=torch.float, requires_grad=with_grad))
+                model.set(name, t, value)
+            case ("full", name, values):
+                workspace.set_full(name, torch.tensor(values, dtype=torch.float))
+                model.columns[name] = [list(value) for value in values]
+            case ("detach",):
+                workspace.zero_grad()
+                assert not any(workspace[name].requires_grad for name in workspace)
+            case ("tail", n):
+                if len({len(column) for column in model.columns.values()}) == 1 and n <= len(
+                    next(iter(model.columns.values()))
+                ):
+                    workspace.copy_n_last_steps(n)
+                    model.copy_n_last_steps(n)
+    assert {name: workspace[name].tolist() for name in workspace} == model.columns
+    assert list(workspace.keys()) == list(model.columns)
+    for name, column in model.columns.items():
+        assert [workspace.get(name, t).tolist() for t in range(len(column))] == column
+    assert Workspace(workspace)["a", "b"] if len(model.columns) == 2 else True
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 7), st.integers(1, 4), st.integers(0, 2**31), st.booleans())
+def test_transitions_are_those_of_a_loop(times: int, columns: int, seed: int, keep_all: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    done = torch.rand(times, columns, generator=generator) < 0.3
+    x = torch.rand(times, columns, 3, generator=generator)
+    workspace = Workspace()
+    workspace.set_full("env/done", done)
+    workspace.set_full("x", x)
+    expected = [
+        (x[t, k], x[t + 1, k], done[t, k], done[t + 1, k])
+        for t in range(times - 1)
+        for k in range(columns)
+        if keep_all or not done[t, k]
+    ]
+    found = workspace.get_transitions(no_final_state=keep_all)
+    assert found["x"].shape == (2, len(expected), 3)
+    for n, (before, after, done_before, done_after) in enumerate(expected):
+        assert torch.equal(found["x"][0, n], before)
+        assert torch.equal(found["x"][1, n], after)
+        assert found["env/done"][:, n].tolist() == [bool(done_before), bool(done_after)]
+
+
+def test_transitions_by_another_flag_and_by_the_other_name() -> None:
+    workspace = counted()
+    workspace.set_full("cut", torch.tensor([[0, 0], [1, 0], [0, 0], [0, 0]]).bool())
+    assert workspace.get_transition(filter_key="cut").batch_size() == 5
+    with pytest.raises(WorkspaceError, match="'nope'"):
+        workspace.get_transitions(filter_key="nope")
+
+
+def test_errors_are_assertions_and_shoals_own() -> None:
+    workspace = counted()
+    for bad in (
+        lambda: workspace.get("nope", 0),
+        lambda: workspace.get("x", 4),
+        lambda: workspace.set("x", -1, torch.zeros(2, dtype=torch.long)),
+        lambda: workspace.set("x", 0, 3.0),
+        lambda: workspace.set("x", 0, torch.zeros(3, dtype=torch.long)),
+        lambda: workspace.set_full("x", torch.zeros(4, 2)),
+        lambda: workspace.copy_n_last_steps(5),
+        lambda: workspace.sample_subworkspace(1, 1, 5),
+        lambda: workspace.select_subtime(torch.tensor([0, 3]), 2),
+        lambda: Workspace().select_batch_n(1),
+    ):
+        with pytest.raises(AssertionError) as caught:
+            bad()
+        assert isinstance(caught.value, ShoalError)
+
+
+def test_what_is_read_and_written_belongs_to_its_holder() -> None:
+    workspace, value = Workspace(), torch.zeros(2)
+    workspace.set("x", 0, value)
+    full = torch.zeros(1, 2)
+    workspace.set_full("y", full)
+    value[0] = full[0, 0] = 5
+    workspace["x"][0, 0] = workspace["y"][0, 0] = 6
+    workspace.get("x", 0)[1] = 7
+    held = workspace["x"]
+    workspace.set("x", 0, torch.ones(2))
+    assert workspace["x"].tolist() == [[1, 1]]
+    assert workspace["y"].tolist() == held.tolist() == [[0, 0]]
+
+
+def test_gradients_survive_a_run_and_its_continuation() -> None:
+    """A policy is trained on a workspace that its envs go on writing: what backward needs must not be overwritten."""
+    net, workspace = torch.nn.Linear(2, 2), Workspace()
+    for epoch in range(2):
+        for t in range(epoch, 3):
+            workspace.set("obs", t, torch.full((1, 2), float(t + epoch)))
+            workspace.set("out", t, net(workspace.get("obs", t)).exp())
+        expected = torch.stack([net(workspace.get("obs", t)).exp() for t in range(epoch, 3)]).sum()
+        found = workspace["out"][epoch:].sum()
+        assert torch.allclose(*[torch.autograd.grad(each, net.weight)[0] for each in (expected, found)])
+        workspace.zero_grad()
+        workspace.copy_n_last_steps(1)
+    assert not workspace["out"].requires_grad
+
+
+def test_a_new_run_forgets_the_rest_of_a_longer_one() -> None:
+    workspace = counted(4)
+    workspace.restart()
+    workspace.set("x", 0, torch.tensor([7, 7]))
+    workspace.set("x", 1, torch.tensor([8, 8]))
+    assert workspace["x"].tolist() == [[7, 7], [8, 8]]
+    assert len(workspace["env/done"]) == 4, "what is not written again stays"
+
+
+def test_sizes_columns_windows() -> None:
+    assert Workspace().time_size() is None
+    assert Workspace().batch_size() is None
+    workspace = counted()
+    workspace.set("y", 0, torch.zeros(3))
+    with pytest.raises(AssertionError):
+        workspace.time_size()
+    with pytest.raises(AssertionError):
+        workspace.batch_size()
+    workspace.remove_variable("y")
+    assert workspace.to("cpu")["x"].tolist() == workspace.contiguous()["x"].tolist()
+    assert workspace.select_batch([1])["x"].tolist() == [[1], [11], [21], [31]]
+    starts = {int(counted(4, 1).sample_subworkspace(1, 1, 2)["x"][0, 0]) for _ in range(200)}
+    assert starts == {0, 10, 20}, "every window, the last one included"
+    workspace.clear()
+    assert list(workspace) == []
+
+
+def test_shared_workspaces_keep_their_names_and_sizes() -> None:
+    shared = counted()._convert_to_shared_workspace(n_repeat=2)
+    assert shared.is_shared
+    assert shared["x"][1].tolist() == [10, 11, 10, 11]
+    shared.set("x", 0, torch.tensor([1, 2, 3, 4]))
+    _SplitSharedWorkspace(shared, (2, 4)).set("x", 1, torch.tensor([5, 6]))
+    assert shared["x"][:2].tolist() == [[1, 2, 3, 4], [10, 11, 5, 6]]
+    for bad in (
+        lambda: shared.set("new", 0, torch.zeros(4)),
+        lambda: shared.set("x", 4, torch.zeros(4, dtype=torch.long)),
+        lambda: shared.set_full("x", torch.zeros(1, 4, dtype=torch.long)),
+    ):
+        with pytest.raises(AssertionError):
+            bad()
+    assert counted()._convert_to_shared_workspace(time_size=7)["x"].shape == (7, 2)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 6), st.lists(st.integers(0, 9), max_size=6))
+def test_the_buffer_holds_the_last_columns(max_size: int, sizes: list[int]) -> None:
+    buffer, put = ReplayBuffer(max_size), 0
+    for size in sizes:
+        pairs = Workspace()
+        pairs.set_full("x", torch.stack([torch.arange(put, put + size), torch.arange(put, put + size) + 100]))
+        buffer.put(pairs)
+        put += size
+    assert buffer.size() == min(put, max_size)
+    assert buffer.position == put % max_size
+    if not put:
+        with pytest.raises(RuntimeError):
+            buffer.get_shuffled(1)
+        return
+    assert sorted(buffer.variables["x"][: buffer.size(), 0].tolist()) == list(range(max(0, put - max_size), put))
+    drawn = buffer.get_shuffled(64)["x"]
+    assert torch.equal(drawn[0] + 100, drawn[1])
+
+
+def test_a_buffer_takes_what_it_was_begun_with() -> None:
+    buffer = ReplayBuffer(4)
+    buffer.put(counted(2))
+    for other in (counted(3), Workspace._of([("x", torch.zeros(2, 2))])):
+        with pytest.raises(AssertionError, match="put"):
+            buffer.put(other)
