@@ -158,7 +158,7 @@ def test_an_env_that_waits_is_seen_to_wait() -> None:
     assert "takes thread" in found["engine='auto'"].found
 
 
-@pytest.mark.parametrize("kind", [pytest.param(Drifting, marks=pytest.mark.slow), Reseeding])
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in (Drifting, Reseeding)])
 def test_an_env_that_does_not_repeat(kind: Any) -> None:
     told = findings(kind, called="mine:Env")["repeatable"]
     assert told.verdict == "problem"
@@ -224,6 +224,7 @@ def test_an_env_that_crashes_does_not_take_the_doctor_along() -> None:
     assert "engines" not in found
 
 
+@pytest.mark.slow
 def test_a_pool_that_does_not_fit() -> None:
     found = findings(Huge, 10_000_000, num_workers=1_000_000)
     assert found["memory"].verdict == "problem"

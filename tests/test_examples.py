@@ -45,14 +45,13 @@ def run(script: Path, cwd: Path) -> str:
     return done.stdout
 
 
-# What compiles an env takes its time when nothing is in the cache.
-COMPILING = {"compiled", "compiled_env", "envpool"}
+# What compiles an env takes its time when nothing is in the cache, and what examines a machine or shows deadlines
+# takes it too.
+LONG = {"async_uneven", "compiled", "compiled_env", "doctor", "envpool", "survive_faults"}
 
 
 def by_stem(paths: list[Path]) -> list[Any]:
-    return [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in COMPILING else []) for path in paths
-    ]
+    return [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else []) for path in paths]
 
 
 @pytest.mark.parametrize("example", by_stem(EXAMPLES))

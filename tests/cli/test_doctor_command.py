@@ -145,6 +145,7 @@ def test_a_problem_comes_with_its_fix_and_exit_code_1(tmp_path: Path, monkeypatc
     assert "2 problems" in result.stdout
 
 
+@pytest.mark.slow
 def test_what_is_no_env_is_exit_code_2() -> None:
     result = shoal_doctor("NoSuchEnv-v0")
     assert (result.exit_code, result.stdout) == (2, "")
