@@ -45,13 +45,12 @@ def run(script: Path, cwd: Path) -> str:
     return done.stdout
 
 
-# What compiles an env takes its time when nothing is in the cache, and what examines a machine or shows deadlines
-# takes it too.
-LONG = {"async_uneven", "compiled", "compiled_env", "doctor", "envpool", "survive_faults"}
+# Each is a process of its own that imports everything, so most of them wait for the second stage.
+QUICK = {"README", "quickstart_sync"}
 
 
 def by_stem(paths: list[Path]) -> list[Any]:
-    return [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else []) for path in paths]
+    return [pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.slow]) for path in paths]
 
 
 @pytest.mark.parametrize("example", by_stem(EXAMPLES))

@@ -40,6 +40,7 @@ def test_json_is_all_there_is_on_stdout_whatever_the_env_prints(engine: str, tmp
     assert "LOUD TOO" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("serial", "thread")), "process"]
 )
