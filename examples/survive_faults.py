@@ -1,5 +1,7 @@
 """Training on envs that crash, hang and raise: the run goes on, and every fault is one row that says so.
 
+Nothing is lost and nothing comes twice. ``infos["fault"]`` has the kind, the message and the traceback of each.
+
     python examples/survive_faults.py
 """
 

@@ -475,7 +475,7 @@ BROKEN: dict[str, tuple[Any, str, str, str, str]] = {
     "shared place": (SharesItsPlace, "instances", "error", "while a second instance plays", "class attribute"),
     "closes for all": (ClosesForAll, "instances", "error", "raised RuntimeError: no display", "Follow"),
     "one object": (always_the_same, "instances", "error", "the same object", "new env in every call"),
-    "lock": (with_a_lock(), "shipping", "warning", "env_fn.function.closure.lock", "inside the factory"),
+    "lock": (with_a_lock(), "shipping", "warning", "env_fn.closure.lock", "inside the factory"),
     "undeclared mode": (lambda: Drift("ansi"), "render", "warning", "render_mode is 'ansi'", "['rgb_array', 'ansi']"),
     "render raises": (lambda: RaisesInRender("rgb_array"), "render", "error", "raised RuntimeError", "rgb_array"),
     "picture": (lambda: FloatPicture("rgb_array"), "render", "error", "float64 of shape (4, 4, 3)", "array"),

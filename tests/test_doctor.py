@@ -130,6 +130,7 @@ def findings(kind: Any, num_envs: int = 3, **options: Any) -> dict[str, Diagnosi
 # ------------------------------------------------------------------ envs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [Calm, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (DictTupleEnv, GraphEnv, TextEnv, Party))],
@@ -158,7 +159,7 @@ def test_an_env_that_waits_is_seen_to_wait() -> None:
     assert "takes thread" in found["engine='auto'"].found
 
 
-@pytest.mark.parametrize("kind", [pytest.param(Drifting, marks=pytest.mark.slow), Reseeding])
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in (Drifting, Reseeding)])
 def test_an_env_that_does_not_repeat(kind: Any) -> None:
     told = findings(kind, called="mine:Env")["repeatable"]
     assert told.verdict == "problem"
@@ -195,6 +196,7 @@ def test_an_env_that_carries_much_along() -> None:
     assert (told.verdict, "11 MiB" in told.found) == ("warning", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "found", "fix"),
     [
@@ -217,6 +219,7 @@ def test_an_env_that_fails(kind: Any, found: str, fix: str) -> None:
     assert told["in this process"].found == "the same"
 
 
+@pytest.mark.slow
 def test_an_env_that_crashes_does_not_take_the_doctor_along() -> None:
     found = findings(Deadly)
     assert "killed by SIGSEGV" in found["in a worker"].found
@@ -224,6 +227,7 @@ def test_an_env_that_crashes_does_not_take_the_doctor_along() -> None:
     assert "engines" not in found
 
 
+@pytest.mark.slow
 def test_a_pool_that_does_not_fit() -> None:
     found = findings(Huge, 10_000_000, num_workers=1_000_000)
     assert found["memory"].verdict == "problem"
@@ -282,6 +286,7 @@ def test_same(a: Any, b: Any, expected: bool) -> None:
 # ------------------------------------------------------------------ the machine
 
 
+@pytest.mark.slow
 def test_this_machine() -> None:
     watched: list[str] = []
     diagnoses = examine_machine(watch=watched.append)
@@ -322,6 +327,7 @@ def test_fork_is_not_tried_while_other_threads_run() -> None:
     assert "learner" in found["threads"].found
 
 
+@pytest.mark.slow
 def test_the_number_of_descriptors_per_worker_is_right() -> None:
     assert try_workers("forkserver").fds_per_worker == FDS_PER_WORKER
 

@@ -68,6 +68,7 @@ def test_few_open_files_are_a_warning() -> None:
     assert found["workers, forkserver"]["verdict"] == "ok"
 
 
+@pytest.mark.slow
 def test_too_few_open_files_are_a_problem() -> None:
     code, found = under({resource.RLIMIT_NOFILE: 14})
     assert (code, found["open files"]["verdict"]) == (1, "problem")
@@ -121,6 +122,7 @@ def test_json_is_all_there_is_on_stdout_whatever_the_env_prints(tmp_path: Path) 
     assert {"topic", "verdict", "found", "fix"} == set(told["env"][0])
 
 
+@pytest.mark.slow
 def test_findings_as_lines() -> None:
     result = shoal_doctor("CartPole-v1", "-n", "2", "--quiet")
     assert result.exit_code == 0, result.output
@@ -145,6 +147,7 @@ def test_a_problem_comes_with_its_fix_and_exit_code_1(tmp_path: Path, monkeypatc
     assert "2 problems" in result.stdout
 
 
+@pytest.mark.slow
 def test_what_is_no_env_is_exit_code_2() -> None:
     result = shoal_doctor("NoSuchEnv-v0")
     assert (result.exit_code, result.stdout) == (2, "")

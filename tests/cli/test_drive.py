@@ -195,6 +195,7 @@ def test_running_mean_and_deviation_are_exact_for_large_returns() -> None:
     assert tally.recent_return == pytest.approx(values[-100:].mean(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_loop_needs_neither_typer_nor_rich() -> None:
     import subprocess
     import sys

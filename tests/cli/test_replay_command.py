@@ -251,6 +251,7 @@ def test_progress_goes_to_stderr_now_and_then(folder: Path, monkeypatch: pytest.
 # ---------------------------------------------------------------------- what ends or stops a process
 
 
+@pytest.mark.slow
 def test_a_crash_is_announced_and_its_stack_shown(folder: Path) -> None:
     crash = told_as(folder, "crash", "WorkerDied", "the worker process is gone: killed by SIGSEGV")
     done = in_a_process(crash, "--env", "mines:Mine")
@@ -259,6 +260,7 @@ def test_a_crash_is_announced_and_its_stack_shown(folder: Path) -> None:
     assert announced < done.stderr.index("Segmentation fault") < done.stderr.index("in go_off")
 
 
+@pytest.mark.slow
 def test_a_hang_is_shown_where_it_hangs(folder: Path) -> None:
     hang = told_as(folder, "sleep", "EnvTimeout", "no answer after 60.0 s")
     done = in_a_process(hang, "--env", "mines:Mine", "--timeout", "0.3")

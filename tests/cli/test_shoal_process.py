@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SHOAL = (sys.executable, "-m", "shoal")
 
 
+@pytest.mark.slow
 def test_json_on_stdout_and_nothing_else() -> None:
     command = [*SHOAL, "run", "CartPole-v1", "--num-envs", "4", "--steps", "2000", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
@@ -27,7 +28,7 @@ def test_json_on_stdout_and_nothing_else() -> None:
     assert json.loads(done.stdout)["steps"] >= 2000
 
 
-@pytest.mark.parametrize("engine", ["serial", "process"])
+@pytest.mark.parametrize("engine", ["serial", pytest.param("process", marks=pytest.mark.slow)])
 def test_json_is_all_there_is_on_stdout_whatever_the_env_prints(engine: str, tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text(
         "import os\nfrom shoal.testing import CountingEnv\nprint('LOUD MODULE')\n"
@@ -39,7 +40,10 @@ def test_json_is_all_there_is_on_stdout_whatever_the_env_prints(engine: str, tmp
     assert "LOUD TOO" in done.stderr
 
 
-@pytest.mark.parametrize("engine", ["serial", "thread", "process"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "engine", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("serial", "thread")), "process"]
+)
 def test_ctrl_c_prints_what_was_done_and_ends_everything(engine: str) -> None:
     command = [*SHOAL, "run", "CartPole-v1", "-n", "4", "--steps", "1_000_000_000", "--engine", engine]
     # A group of its own: Ctrl-C on a terminal reaches the workers too.
@@ -63,6 +67,7 @@ def test_ctrl_c_prints_what_was_done_and_ends_everything(engine: str) -> None:
         _wait_for_no_one_in(running.pid)
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_the_first_step_ends_quietly() -> None:
     code = "import os, signal, time\ndef env():\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(5)\n"
     command = [sys.executable, "-c", f"{code}\nimport sys; sys.modules['envs'] = sys.modules['__main__']\n{_MAIN}"]
@@ -71,6 +76,7 @@ def test_ctrl_c_before_the_first_step_ends_quietly() -> None:
     assert done.stderr == "shoal: interrupted\n"
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}

@@ -226,6 +226,7 @@ def test_random_bytes_are_refused_or_are_data(data: bytes) -> None:
     decode_or_refuse(data)
 
 
+@pytest.mark.slow
 @settings(bounded, max_examples=400)
 @given(plain_data, st.data())
 def test_damaged_data_is_refused_or_is_other_data(value: Any, data: st.DataObject) -> None:
@@ -303,6 +304,7 @@ def test_a_strange_dtype_is_refused(dtype: str) -> None:
         decode(array_data(dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["M8[s/0]", "m8[ms/0]", "<M8[0s]"])
 def test_no_dtype_can_end_the_process(dtype: str) -> None:
     """Numpy divides by a number that is part of a datetime's dtype: in a process of its own, since that one may die."""

@@ -345,6 +345,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_stopped_worker_is_a_hung_worker(asynchronous: bool, make: Callable[..., shoal.Pool]) -> None:
     pool = make(envs_with("slow"), step_timeout=DEADLINE_S, batch_size=1 if asynchronous else None)
@@ -394,6 +395,7 @@ def test_close_from_another_thread_ends_a_recv(make: Callable[..., shoal.Pool]) 
 # ---------------------------------------------------------------------- what goes between the processes
 
 
+@pytest.mark.slow
 def test_big_messages_in_both_directions_do_not_lock_up(make: Callable[..., shoal.Pool]) -> None:
     pool = make(envs_with("info_big", env_id=0)[:2], num_workers=1, threads_per_worker=2, batch_size=1)
     pool.reset(seed=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,7 +89,8 @@ def test_views_keep_their_values(autoreset: str, make_pool: Callable[..., shoal.
         held = [(batch.obs, batch.obs.copy())]
 
 
-@pytest.mark.parametrize("autoreset", ["same_step", pytest.param("next_step", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 def test_an_asynchronous_pool_is_not_held_up(autoreset: str, make_pool: Callable[..., shoal.Pool]) -> None:
     pair = Pair(make_pool, autoreset=autoreset, batch_size=2)
     pair.send(pair.all)
@@ -107,9 +109,9 @@ def test_an_env_that_is_reset_in_the_middle_moves_at_once(make_pool: Callable[..
     pair.recycle()
     pair.walk(3)
     assert pair.recycled == 0  # nobody is at the end of an episode
-    first = pair.pool.call("pid")
-    pair.reset([first.index(first[0])], seed=5)
+    pair.reset([0, 2], seed=5)
     pair.walk(2)
+    assert len(pair.pids) == 3  # one env of the worker that leaves has moved, and one has not
     pair.reset()
     assert pair.recycled == 1
     assert len(set(before) & set(pair.pids)) == 1
@@ -125,7 +127,7 @@ def test_envs_answer_calls_while_some_have_moved(make_pool: Callable[..., shoal.
     assert len(pair.pids) == 2
     pair.walk(4)
     pair.pool.set_attr("tag", [0, 1, 2, 3])
-    assert pair.pool.get_attr("tag") == [0, 1, 2, 3]
+    assert pair.pool.get_attr("tag") == (0, 1, 2, 3)
     pair.walk(3)
     assert pair.recycled == 1
     assert old not in pair.pids
@@ -135,7 +137,7 @@ def test_options_that_cannot_travel_are_refused_before_anybody_moves(make_pool: 
     pair = Pair(make_pool, num_workers=1)
     pair.recycle()
     with pytest.raises(errors.ShippingError):
-        pair.pool.reset(options={"lock": open(os.devnull)})  # noqa: SIM115
+        pair.pool.reset(options={"lock": threading.Lock()})
     pair.reset(seed=3)
     pair.walk(5)
 
@@ -173,19 +175,22 @@ def test_an_env_that_is_built_anew_is_so_at_the_heirs(
     pair.walk(8)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_the_heir_has_the_cpu_of_whom_it_replaces(make_pool: Callable[..., shoal.Pool]) -> None:
     cpus = sorted(os.sched_getaffinity(0))[:2]
     pair = Pair(make_pool, envs(2), affinity=cpus)
     for count in (1, 2):
         pair.until_recycled(count)
-        assert pair.pool.call("cpus") == [{cpus[0]}, {cpus[1]}]
+        assert pair.pool.call("cpus") == ({cpus[0]}, {cpus[1]})
 
 
 # ---------------------------------------------------------------------- the law
 
 moves = st.lists(
-    st.tuples(st.sampled_from(["send", "send", "recv", "step", "step", "reset", "recycle"]), st.sets(st.integers(0, 3))),
+    st.tuples(
+        st.sampled_from(["send", "send", "recv", "step", "step", "reset", "recycle"]), st.sets(st.integers(0, 3))
+    ),
     min_size=5,
     max_size=30,
 )
@@ -193,9 +198,7 @@ moves = st.lists(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("autoreset", MODES)
-@pytest.mark.parametrize(
-    ("batch_size", "threads"), [(None, 1), (2, 1), (None, 2), (1, 2)], ids=["sync", "async", "sync-2t", "async-2t"]
-)
+@pytest.mark.parametrize(("batch_size", "threads"), [(None, 1), (2, 2)], ids=["sync", "async, two threads"])
 def test_rows_do_not_depend_on_when_workers_are_replaced(
     batch_size: int | None, threads: int, autoreset: str, make_pool: Callable[..., shoal.Pool]
 ) -> None:
@@ -224,7 +227,7 @@ def test_rows_do_not_depend_on_when_workers_are_replaced(
                 pair.recv()
             elif name == "send" and able:
                 pair.send(able)
-            elif name == "step" and able:
+            elif name == "step" and able and not pair.expected:  # a step waits for nobody else's rows
                 pair.step(able)
         while pair.expected:
             pair.recv()

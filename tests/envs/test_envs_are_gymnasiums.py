@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from twins import ENGINES, Case, along_the_cliff, compare, downhill, for_hire
+from gymnasium_twins import ENGINES, Case, along_the_cliff, compare, downhill, for_hire
 
 from shoal.envs import TASKS
 

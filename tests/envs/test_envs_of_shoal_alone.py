@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from twins import ENGINES
+from gymnasium_twins import ENGINES
 
 import shoal
 from shoal.envs import TASKS

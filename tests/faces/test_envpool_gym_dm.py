@@ -151,6 +151,7 @@ def test_dm_names_are_names(make: Any) -> None:
     assert set(pool.observation_spec()._fields) == {"env_id", "players", "arm_pos", "class_", "x"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "Acrobot-v1"])
 def test_dm_specs_describe_every_row(make: Any, engine: str, task_id: str) -> None:
     pool = make("dm", task_id, engine=engine)

@@ -71,6 +71,15 @@ SHAPES = [
     Shape("process", 5, 2, 2),
 ]
 SMALL_SHAPES = [Shape("serial", 3), Shape("thread", 4), Shape("process", 3, 2)]
+QUICK_SHAPES = {Shape("serial", 3), Shape("thread", 4), Shape("process", 4, 2)}
+
+
+def in_stages(shapes: list[Shape], *more: Any) -> list[Any]:
+    """Shapes as parameters; those that add little to the others wait for the second stage."""
+    return [
+        pytest.param(shape, *more, marks=[] if shape in QUICK_SHAPES else [pytest.mark.slow], id=str(shape))
+        for shape in shapes
+    ]
 
 
 def open_pool(env: Any, shape: Shape, **settings: Any) -> Pool:
@@ -233,7 +242,7 @@ def rewired(pool: Pool, batch_size: int) -> Iterator[Pool]:
 
 
 @pytest.mark.parametrize("autoreset", MODES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", in_stages(SHAPES))
 def test_rows_follow_from_script_seed_and_actions_alone(shape: Shape, autoreset: str) -> None:
     some_script = [(0.0, False, False, {})]
     num_envs = shape.num_envs
@@ -262,11 +271,8 @@ def test_rows_follow_from_script_seed_and_actions_alone(shape: Shape, autoreset:
 
 
 @pytest.mark.parametrize("autoreset", MODES)
-@pytest.mark.parametrize(
-    ("shape", "copy"),
-    [*((shape, True) for shape in SHAPES), *((shape, False) for shape in SMALL_SHAPES)],
-    ids=lambda value: {True: "copies", False: "views"}.get(value, str(value)),
-)
+@pytest.mark.parametrize("copy", [True, False], ids=["copies", "views"])
+@pytest.mark.parametrize("shape", in_stages(SHAPES))
 def test_a_synchronous_pool_answers_in_the_order_asked(shape: Shape, autoreset: str, copy: bool) -> None:
     limit = 4
     with open_pool(
@@ -287,7 +293,7 @@ def test_a_synchronous_pool_answers_in_the_order_asked(shape: Shape, autoreset: 
 
 
 @pytest.mark.parametrize("env_class", [SleepyEnv, WrappedBufferEnv])
-@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+@pytest.mark.parametrize("shape", in_stages(SHAPES[1:]))
 def test_no_row_is_torn_lost_or_repeated_when_envs_finish_in_any_order(shape: Shape, env_class: type) -> None:
     kwargs: dict[str, Any] = {"obs_shape": (64, 64)} | ({"mean_s": 2e-4} if env_class is SleepyEnv else {})
     per_env = [kwargs | {"tag": 10 + i} for i in range(shape.num_envs)]
@@ -326,7 +332,7 @@ def test_structured_observations_arrive_as_the_env_gave_them(shape: Shape, env_c
             ledger.receive(pool.step(stack_actions(actions), part))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", in_stages(SHAPES))
 def test_latest_is_the_last_row_of_every_env(shape: Shape) -> None:
     with open_pool(CountingEnv, shape) as pool:
         last = {}
@@ -338,7 +344,7 @@ def test_latest_is_the_last_row_of_every_env(shape: Shape) -> None:
             assert_same(read_answer(latest, i), last[i], f"env {i}")
 
 
-@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+@pytest.mark.parametrize("shape", in_stages(SHAPES[1:]))
 def test_large_infos_cross_without_harm(shape: Shape) -> None:
     """More than a socket buffer holds, in both directions at once: requests with seeds meet infos of a megabyte."""
     big = [

@@ -1,7 +1,7 @@
 """Envs that may move from one worker to another, and pairs of pools that must not differ for it.
 
     pair = Pair(make_pool, autoreset="same_step")      # a process pool that recycles, and a serial one that does not
-    pair.recycle()                                     # now the largest worker is to be replaced
+    pair.recycle()                                     # now the oldest worker is to be replaced
     pair.walk(50)                                      # steps both, and compares each row
 
 Everything that a `WanderingEnv` does follows from its generator, so between two episodes it can be built elsewhere.
@@ -13,7 +13,6 @@ import os
 import signal
 import threading
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from shoal.testing import CountingEnv, InjectedFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     import shoal
 
@@ -274,7 +274,11 @@ class Pair:
 
 def _without_places(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row without what two engines cannot have in common: in which process a fault was, and how it looked there."""
-    info = dict(row[6])
-    if "fault" in info:
-        info["fault"] = {key: info["fault"][key] for key in ("env_id", "incarnation", "attempts", "phase")}
-    return (*row[:6], info, row[7])
+    final = None if row[7] is None else (row[7][0], _placeless(row[7][1]))
+    return (*row[:6], _placeless(row[6]), final)
+
+
+def _placeless(info: dict[str, Any]) -> dict[str, Any]:
+    if "fault" not in info:
+        return info
+    return {**info, "fault": {key: info["fault"][key] for key in ("env_id", "incarnation", "attempts", "phase")}}

@@ -112,6 +112,7 @@ def test_hanging(fault: Fault, where: Place) -> None:
     process.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_GIL, reason="there is no lock to hold")
 @pytest.mark.parametrize(("fault", "beats"), [("hang", True), ("hang_gil", False)])
 def test_only_hang_gil_stops_other_threads(fault: str, beats: bool) -> None:
@@ -191,6 +192,7 @@ def test_a_left_child_lives_on() -> None:
     env.left_child.wait()
 
 
+@pytest.mark.slow
 def test_a_left_thread_keeps_the_interpreter_from_ending() -> None:
     code = "from shoal.testing import FaultEnv; FaultEnv('leave_thread', where='init'); print('end', flush=True)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:

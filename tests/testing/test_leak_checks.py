@@ -195,6 +195,7 @@ def test_without_proc_children_are_found_all_the_same(
     assert not leftovers().since(before)
 
 
+@pytest.mark.slow
 def test_as_a_fixture_it_fails_the_leaking_test_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import pytest\nfrom shoal import testing\nguard = pytest.fixture(autouse=True)(testing.leak_guard)\n"

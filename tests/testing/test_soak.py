@@ -232,6 +232,7 @@ def assert_clean(tally: Tally) -> None:
     assert tally.is_clean, "\n".join(tally.notes)
 
 
+@pytest.mark.slow
 def test_a_soak_in_one_process() -> None:
     seen: list[str] = []
     tally = soak(SoakConfig(4_000, 40, seed=1, legs=SERIAL), lambda name, steps, faults: seen.append(name))
@@ -242,6 +243,7 @@ def test_a_soak_in_one_process() -> None:
     assert set(seen) <= {leg.name for leg in tally.legs}
 
 
+@pytest.mark.slow
 def test_a_soak_ends_when_its_time_is_up() -> None:
     tally = soak(SoakConfig(10**9, 10, seconds=1.0, legs=SERIAL))
     assert_clean(tally)
@@ -275,6 +277,7 @@ def wait_for_ever() -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_tally_and_exits_with_a_verdict(tmp_path: Path) -> None:
     out = tmp_path / "tally.json"
     command = [sys.executable, str(COMMAND), "--steps", "500", "--faults", "5", "--start-method", "serial"]

@@ -531,6 +531,7 @@ def run_without_numba(text: str, fake: str = "sys.modules['numba'] = None") -> s
     return done.stdout
 
 
+@pytest.mark.slow
 def test_without_numba_kernel_envs_run_as_plain_python(make_pool: Callable[..., Pool]) -> None:
     text = """
         import shoal
@@ -551,6 +552,7 @@ def test_without_numba_kernel_envs_run_as_plain_python(make_pool: Callable[..., 
         assert rows == expected
 
 
+@pytest.mark.slow
 def test_without_numba_gymnasiums_envs_run_without_a_word() -> None:
     text = """
         warnings.simplefilter("error")

@@ -124,6 +124,7 @@ def test_an_env_that_failed_is_refused_until_it_is_reset(size: tuple[int, int], 
     assert pool.stats().faults == 1
 
 
+@pytest.mark.slow
 def test_a_pool_can_start_over_after_a_fault_as_if_nothing_had_been(
     size: tuple[int, int], make_pool: Callable[..., Pool]
 ) -> None:

@@ -100,6 +100,7 @@ def test_any_draws_in_any_order_are_numpys(seed: int, draws: list[Draw]) -> None
     assert_same(np.random.default_rng(seed), draws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*EDGE_SEEDS, *range(2, 60)])
 def test_long_mixed_sequences_are_numpys(seed: int) -> None:
     choose = np.random.default_rng([seed, 1])

@@ -914,6 +914,7 @@ def test_parts_of_a_large_pool_have_the_rows_of_a_small_one(make_pool: Callable[
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("split_always")
 @pytest.mark.parametrize("autoreset", MODES)
 def test_faults_in_several_slices_are_those_of_one_thread(autoreset: str, make_pool: Callable[..., Pool]) -> None:

@@ -89,8 +89,12 @@ class Control:
     def clear_lane(self, lane: int, env_ids: Sequence[int], rounds: int) -> None:
         """Make a lane whose worker is dead as good as new: nothing pending, nothing published."""
         for i in env_ids:
-            self.issued[i] = self.finished[i] = ((self.issued[i] >> 32) + 1) << 32
+            self.clear_env(i)
         self.progress[lane] = 0
         self.rounds[lane] = rounds
         self.running[lane] = -1
         self.go[lane].clear()
+
+    def clear_env(self, env_id: int) -> None:
+        """Forget what an env whose worker is dead was told last, so that no other worker takes it for its own."""
+        self.issued[env_id] = self.finished[env_id] = ((self.issued[env_id] >> 32) + 1) << 32

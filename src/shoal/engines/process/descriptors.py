@@ -61,6 +61,7 @@ def require_descriptors(needed: int, for_what: str) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         raise ResourceError(
             errno.EMFILE,
-            f"{for_what} may need {needed} open files, and this process can open only {left} more: its limit is "
-            f"{soft}. Raise that ({how_to_raise_open_files(soft - left + needed)}), or use fewer workers",
+            # First in the system's own words, which is what people look for.
+            f"{os.strerror(errno.EMFILE)}: {for_what} may need {needed}, and this process can open only {left} more: "
+            f"its limit is {soft}. Raise that ({how_to_raise_open_files(soft - left + needed)}), or use fewer workers",
         )

@@ -58,6 +58,7 @@ class Recycler:
         self._moving: dict[int, tuple[Request, int, int]] = {}
         self._held: dict[int, HeldRow] = {}
         self._has_complained = False
+        self._born: dict[int, int] = {}  # how many had been replaced when the worker of a place was started
 
     @property
     def is_active(self) -> bool:
@@ -66,15 +67,15 @@ class Recycler:
 
     def look(self) -> None:
         """See whether a worker has grown too large, and start its heir; or another one, if that has died."""
-        crew = self._engine.crew
-        leaving = self._leaving
+        self._retire_if_empty()  # an interrupt may have kept it from being done
+        crew, leaving = self._engine.crew, self._leaving
         if leaving is None:
-            sizes = {worker.index: resident_bytes(worker.pid) or 0 for worker in crew.workers}
-            sizes = {index: size for index, size in sizes.items() if size > self._above and index not in crew.lost}
-            if not sizes:
+            alive = [worker for worker in crew.workers if worker.index not in crew.lost]
+            large = [worker.index for worker in alive if (resident_bytes(worker.pid) or 0) > self._above]
+            if not large:
                 return
-            # The largest, so that all have their turn even if the limit is one that nobody can keep.
-            leaving = max(sizes, key=sizes.__getitem__)
+            # The oldest, so that all have their turn even if the limit is one that nobody can keep.
+            leaving = min(large, key=lambda index: self._born.get(index, 0))
         elif self._free not in crew.lost:
             return
         try:
@@ -95,7 +96,7 @@ class Recycler:
             self._lanes = [(lane, range(ids[p[0]], ids[p[-1]] + 1)) for lane, p in zip(lanes, parts, strict=False)]
         engine.open_worker(place, self._lanes, leaving)
         self._heirs = {i: lane for lane, part in self._lanes for i in part}
-        self._leaving = leaving
+        self._leaving, self._born[place] = leaving, self.count + 1
         engine.control.leaving[leaving] = True
 
     def send_off(
@@ -110,12 +111,17 @@ class Recycler:
     def _movers(self, ids: Sequence[int], command: Command) -> set[int]:
         """Those among these envs that begin an episode with this command, and do so at the heir's."""
         engine = self._engine
-        if self._leaving is None or self._free in engine.crew.lost or command is Command.CALL:
+        if self._leaving is None or command is Command.CALL or not self._has_heir():
             return set()
         here = {i for i in ids if engine.homes.worker_of(i) == self._leaving and not engine.is_gone(i)}
         if command is Command.RESET:
             return here
         return {i for i in here if engine.config.autoreset is Autoreset.NEXT_STEP and self._is_over(i)}
+
+    def _has_heir(self) -> bool:
+        """Whether there is one to go to. One that has died may not have been missed yet."""
+        crew = self._engine.crew
+        return self._free not in crew.lost and crew.workers[self._free].is_alive()
 
     def _begin(self, env_id: int, request: Request | None, block: int) -> None:
         """Have an env let go."""
@@ -186,7 +192,7 @@ class Recycler:
         engine = self._engine
         if env_id in self._moving:
             self._settle(env_id)
-        elif self._free in engine.crew.lost:  # nobody to go to: the row is completed where it began
+        elif not self._has_heir():  # nobody to go to: the row is completed where it began
             engine.submit([env_id], Command.RESET, None, self._held[env_id].block)
         else:
             self._begin(env_id, None, self._held[env_id].block)
@@ -199,6 +205,9 @@ class Recycler:
         answer = engine.extras.pop(env_id, None)
         engine.faults.pop(env_id, None)  # it had no body to let go of
         engine.rehost(env_id, heir)
+        if not self._has_heir():  # found out now, it gives way to another; later, it would take this env with it
+            worker = engine.crew.workers[self._free]
+            engine.lose(worker, worker.how_it_ended(), worker.last_words())
         if request.incarnation is None:
             generator = None if answer is None else answer.value
             request = replace(request, incarnation=engine.incarnation_of(env_id), generator=generator)
@@ -212,9 +221,15 @@ class Recycler:
             self._held.pop(i, None)
             if self._moving.pop(i, None) is not None:
                 engine.extras.pop(i, None)
-            if worker == self._leaving:
+        if worker == self._leaving:
+            try:
+                engine.crew.bury(worker)  # while it is dying it could still write to what is another's by then
+            except ShoalError:
+                return  # who builds its envs anew tries again, in the same place
+            for i in engine.homes.envs_of(worker):
+                engine.control.clear_env(i)
                 engine.rehost(i, self._heirs[i])
-        self._retire_if_empty()
+            self._retire_if_empty()
 
     def _retire_if_empty(self) -> None:
         engine, leaving = self._engine, self._leaving
