@@ -15,6 +15,36 @@ if TYPE_CHECKING:
 
 leak_guard = pytest.fixture(autouse=True)(testing.leak_guard)
 
+# Files whose tests start processes and programs of their own, nearly all of them: together they would make the first
+# stage twice as long. What they test is touched there by the tests of the pool, the engines and the laws.
+SECOND_STAGE = {
+    "test_bbrl_agents",
+    "test_bbrl_envs",
+    "test_check_command",
+    "test_collect_command",
+    "test_contract",
+    "test_datasets",
+    "test_doctor",
+    "test_doctor_command",
+    "test_faces_tell_of_faults",
+    "test_recycling",
+    "test_replay_command",
+    "test_replaying",
+    "test_respawn",
+    "test_shoal_process",
+    "test_soak",
+    "test_stderr_relay",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have those files, and tests of faults that need a process, wait for the second stage."""
+    for item in items:
+        needs_process = any(word in item.name for word in ("process", "fork", "spawn"))
+        if item.path.stem in SECOND_STAGE or (item.path.parent.name == "faults" and needs_process):
+            item.add_marker("slow")
+
 
 @pytest.fixture(params=["serial", "thread", "process"])
 def engine(request: pytest.FixtureRequest) -> str:

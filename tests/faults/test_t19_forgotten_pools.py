@@ -196,6 +196,10 @@ def test_t19_a_pool_of_threads_that_is_dropped_ends_them_though_an_env_hangs(han
     pool = shoal.make_pool(fns, engine="thread", num_workers=2, close_timeout=CLOSE_S)
     pool.reset(seed=0)
     pool.send([0, 0])
+    # An env that begins to hang after the hangs were released would hang for good.
+    end = monotonic() + 10.0
+    while "_hang" not in pool.engine._lanes[0].stack():
+        assert monotonic() < end, "the env does not hang"
     start = monotonic()
     del pool
     assert monotonic() - start < CLOSE_S + GRACE_S
