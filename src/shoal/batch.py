@@ -110,7 +110,8 @@ def _common_dtype(values: list[Any]) -> np.dtype[Any] | None:
         (dtype,) = dtypes
         # Objects in an array are the env's own doing; a number that only objects can hold is none for an array.
         return None if dtype.kind == "O" and kinds != {np.ndarray} else dtype
-    if any(dtype.kind not in "biuf" for dtype in dtypes):
+    letters = {dtype.kind for dtype in dtypes}
+    if not (letters <= set("biuf") or letters in ({"U"}, {"S"})):  # numbers widen to numbers, strings to strings
         return None
     candidates = (arrays[0].dtype, np.result_type(*dtypes))
     return next((dtype for dtype in candidates if all(_survives(array, dtype) for array in arrays)), None)
