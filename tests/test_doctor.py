@@ -19,10 +19,10 @@ import pytest
 from parallel_envs import Party
 from trainer_processes import run_program
 
+from shoal.contract.compare import difference
 from shoal.doctor import Diagnosis, env, examine_env, examine_machine, limits, race
 from shoal.doctor.diagnosis import examined, size
 from shoal.doctor.race import Race, judge_auto, judge_rates
-from shoal.doctor.rows import same
 from shoal.doctor.trial import try_workers
 from shoal.engines.process.descriptors import FDS_PER_WORKER
 from shoal.errors import ArgumentError
@@ -280,7 +280,7 @@ def test_engines_that_fail_are_told() -> None:
     ],
 )
 def test_same(a: Any, b: Any, expected: bool) -> None:
-    assert same(a, b) is expected
+    assert (difference(a, b, "value") is None) is expected
 
 
 # ------------------------------------------------------------------ the machine

@@ -30,10 +30,9 @@ class FaultRows:
             for leaf in self._tree.leaves
         ]
         self.cuts = 0
-        self._is_cut_N = np.zeros(layout.num_envs, np.bool_)
+        self._cut_ids: set[int] = set()
         self._elapsed_N = np.zeros(layout.num_envs, np.int32)
         self._first_N = np.ones(layout.num_envs, np.bool_)
-        self._env_id_N = np.arange(layout.num_envs, dtype=np.int32)
 
     def write(self, batch: Batch) -> None:
         """Give the rows of failed and dropped envs their contents."""
@@ -67,29 +66,31 @@ class FaultRows:
                 finals[row] = (self._last_obs(env_id), {"fault": note.info(env_id)})
         batch.finals = finals
 
-    def done(self, batch: Batch) -> None:
-        """The rows are complete: remember them, and that they have told what they had to."""
+    def done(self, batch: Batch, *, is_everyone: bool) -> None:
+        """The rows are complete: remember them, and that they have told what they had to.
+
+        ``is_everyone`` says that they are those of all envs in order.
+        """
         for row, _ in self._rows(batch, self._recovery.dropped):
             batch.truncated[row] = True
-        # All envs in order, which is what most batches are, take a fraction of the time.
-        rows = slice(None) if np.array_equal(batch.env_id, self._env_id_N) else batch.env_id
+        rows = slice(None) if is_everyone else batch.env_id
         for column, leaf in zip(self._last, self._tree.flatten(batch.obs), strict=True):
             column[rows] = leaf
         self._elapsed_N[rows] = batch.elapsed_step
         self._first_N[rows] = batch.first
-        if self._is_cut_N.any():
-            self._is_cut_N[rows] = False
-        for row, env_id in self._rows(batch, self._recovery.notes.keys() | self._recovery.dropped.keys()):
-            self._is_cut_N[env_id] = batch.truncated[row]
-        if self._recovery.notes:
-            for env_id in batch.env_id.tolist():
-                self._recovery.notes.pop(env_id, None)
+        notes, dropped = self._recovery.notes, self._recovery.dropped
+        if not (notes or dropped or self._cut_ids):
+            return
+        for row, env_id in enumerate(batch.env_id.tolist()):
+            self._cut_ids.discard(env_id)
+            if batch.truncated[row] and (env_id in notes or env_id in dropped):
+                self._cut_ids.add(env_id)
+            notes.pop(env_id, None)
 
     def write_again(self, batch: Batch) -> None:
         """Give rows that have been handed out before, and are read once more, what they had then."""
-        for row, env_id in enumerate(batch.env_id.tolist()):
-            if self._is_cut_N[env_id]:
-                self._cut(batch, row, env_id, keeps_obs=self._begins_anew(env_id))
+        for row, env_id in self._rows(batch, self._cut_ids):
+            self._cut(batch, row, env_id, keeps_obs=self._begins_anew(env_id))
 
     def _begins_anew(self, env_id: int) -> bool:
         """Whether the row already has the first observation of the next episode."""

@@ -82,11 +82,11 @@ class RowReader:
         )
         if self._has_fields:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[block].items()}
-        return self._complete(batch)
+        return self._complete(batch, is_everyone=True)
 
     def read(self, ids: Sequence[int]) -> Batch:
         """The rows of ``ids``, in this order, as copies."""
-        return self._complete(self._gather(np.array(ids, np.int32)))
+        return self._complete(self._gather(np.array(ids, np.int32)), is_everyone=False)
 
     def _gather(self, rows: npt.NDArray[np.int32]) -> Batch:
         reward, terminated, truncated, elapsed, first = self._scalars_of_block[self.block]
@@ -121,7 +121,7 @@ class RowReader:
         obs = [column for column in self._obs_of_block[block] if column is not None]
         return [*self._scalars_of_block[block], *obs, *self._fields_of_block[block].values()]
 
-    def _complete(self, batch: Batch) -> Batch:
+    def _complete(self, batch: Batch, *, is_everyone: bool) -> Batch:
         if self._engine.extras:
             self._add_extras(batch, self._take_extras(batch.env_id))
         if self._tree.has_objects:
@@ -135,7 +135,7 @@ class RowReader:
         if self._fault_rows is not None:
             if self._has_final:
                 self._fault_rows.write_finals(batch)
-            self._fault_rows.done(batch)
+            self._fault_rows.done(batch, is_everyone=is_everyone)
         return batch
 
     def _count(self, batch: Batch) -> None:

@@ -182,7 +182,7 @@ def test_an_episode_that_was_cut_off_by_a_reset_does_not_leak_into_the_next() ->
     tally.add(row(100.0))
     tally.add(row(0.0, first=True, elapsed=0))
     tally.add(row(2.0, over=True))
-    assert (tally.steps, tally.episodes, tally.mean_return) == (2, 1, 2.0)
+    assert (tally.steps, tally.statistics.episodes, tally.statistics.mean_return) == (2, 1, 2.0)
 
 
 def test_running_mean_and_deviation_are_exact_for_large_returns() -> None:
@@ -190,9 +190,9 @@ def test_running_mean_and_deviation_are_exact_for_large_returns() -> None:
     tally = EpisodeTally(1)
     for value in values:
         tally.add(row(float(value), over=True))
-    assert tally.mean_return == pytest.approx(values.mean(), abs=1e-6)
-    assert tally.std_return == pytest.approx(values.std(), rel=1e-6)
-    assert tally.recent_return == pytest.approx(values[-100:].mean(), abs=1e-6)
+    assert tally.statistics.mean_return == pytest.approx(values.mean(), abs=1e-6)
+    assert tally.statistics.std_return == pytest.approx(values.std(), rel=1e-6)
+    assert tally.statistics.recent_return == pytest.approx(values[-100:].mean(), abs=1e-6)
 
 
 @pytest.mark.slow

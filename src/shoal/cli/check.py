@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.common import ENV_HELP, env_from, exit_codes, results_alone_on_stdout
+from shoal.cli.common import ENV_HELP, AsJson, Debug, env_from, exit_codes, results_alone_on_stdout
 from shoal.contract import RULES, Report, examine
 from shoal.contract.examine import DEFAULT_STEPS
 from shoal.errors import ArgumentError
@@ -65,9 +65,9 @@ def check(
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="RULE", help="Leave out a rule; may be given several times.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Check whether an env keeps its contract."""
     with exit_codes(debug=debug):

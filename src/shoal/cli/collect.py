@@ -13,7 +13,18 @@ import typer
 
 from shoal.build import make_pool
 from shoal.cli.actions import load_callable
-from shoal.cli.common import ENV_HELP, env_from, exit_codes, results_alone_on_stdout
+from shoal.cli.common import (
+    ENV_HELP,
+    AsJson,
+    Debug,
+    EngineName,
+    NumEnvs,
+    NumWorkers,
+    PolicyName,
+    env_from,
+    exit_codes,
+    results_alone_on_stdout,
+)
 from shoal.cli.display import Display, display_for, print_rows
 from shoal.cli.drive import Progress
 from shoal.collect.dataset import STORY, load_dataset
@@ -84,24 +95,14 @@ class Request:
 def collect(
     env: Annotated[str, typer.Argument(metavar="ENV", help=ENV_HELP)],
     out: Annotated[Path, typer.Option(metavar="PATH", help="The folder of the dataset.")],
-    num_envs: Annotated[int, typer.Option("--num-envs", "-n", min=1, help="How many envs.")] = 64,
+    num_envs: NumEnvs = 64,
     steps: Annotated[
         int, typer.Option(min=1, help="Rows that the dataset is to have; [cyan]1_000_000[/] may be written so.")
     ] = 1_000_000,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="[cyan]random[/], or [cyan]module:callable[/] that takes a batch of observations and returns as "
-            "many actions."
-        ),
-    ] = "random",
+    policy: PolicyName = "random",
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the dataset. Drawn if not given.")] = None,
-    engine: Annotated[
-        str, typer.Option(help="[cyan]serial[/], [cyan]thread[/], [cyan]process[/] or [cyan]auto[/].")
-    ] = "auto",
-    num_workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads or processes. Left to the engine if not given.")
-    ] = None,
+    engine: EngineName = "auto",
+    num_workers: NumWorkers = None,
     env_kwargs: Annotated[
         str, typer.Option(metavar="JSON", help='What to make the env with, such as [cyan]{"size": 5}[/].')
     ] = "{}",
@@ -114,9 +115,9 @@ def collect(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the dataset that is there, if any.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the dataset that is there, if any.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the table at the end.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Run envs under a policy and keep the transitions."""
     with exit_codes(debug=debug):

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,22 @@ ENV_HELP = (
     "A Gymnasium id ([cyan]CartPole-v1[/], [cyan]module:MyEnv-v0[/]), or [cyan]module:callable[/], "
     "where the callable is a class or function that makes an env."
 )
+
+# Options that several commands have.
+NumEnvs = Annotated[int, typer.Option("--num-envs", "-n", min=1, help="How many envs.")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="[cyan]serial[/], [cyan]thread[/], [cyan]process[/] or [cyan]auto[/].")
+]
+NumWorkers = Annotated[int | None, typer.Option(min=1, help="Threads or processes. Left to the engine if not given.")]
+PolicyName = Annotated[
+    str,
+    typer.Option(
+        help="[cyan]random[/], or [cyan]module:callable[/] that takes a batch of observations and returns as many "
+        "actions."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def env_from(name: str) -> Any:

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.common import ENV_HELP, env_from, exit_codes, results_alone_on_stdout
+from shoal.cli.common import ENV_HELP, AsJson, Debug, env_from, exit_codes, results_alone_on_stdout
 from shoal.doctor import Diagnosis, examine_env, examine_machine
 from shoal.doctor.diagnosis import Watch, no_watch, plural
 
@@ -52,9 +52,9 @@ def doctor(
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Try every way to start worker processes, not only the default.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the findings.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Look at this machine, and at an env on it, and say what to do about what is wrong."""
     with exit_codes(debug=debug):

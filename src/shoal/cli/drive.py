@@ -6,8 +6,6 @@ reset ─▶ ┌─ actions ─▶ step, or send and recv ─▶ tally ─┐ �
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from time import perf_counter
@@ -19,12 +17,11 @@ import numpy.typing as npt
 from shoal.batch import Batch
 from shoal.cli.actions import Actor
 from shoal.collect.random_actions import RandomActions
+from shoal.collect.statistics import EpisodeStatistics
 from shoal.errors import ArgumentError
 from shoal.pool import Pool
 from shoal.slot import Autoreset
 from shoal.stats import PoolStats
-
-_RECENT_EPISODES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,8 @@ def drive(
             end = perf_counter()
             if on_progress is not None and end >= due:
                 due = end + progress_every_s
-                on_progress(Progress(tally.steps, steps, end - start, tally.episodes, tally.recent_return))
+                seen = tally.statistics
+                on_progress(Progress(tally.steps, steps, end - start, seen.episodes, seen.recent_return))
             if tally.steps >= steps:
                 break
     except KeyboardInterrupt:
@@ -166,16 +164,13 @@ class EpisodeTally:
 
     Attributes:
         steps: Env steps seen.
-        episodes: Episodes that ended.
+        statistics: Of the episodes that ended.
     """
 
     def __init__(self, num_envs: int) -> None:
         self.steps = 0
-        self.episodes = 0
+        self.statistics = EpisodeStatistics()
         self._returns_N = np.zeros(num_envs)
-        self._recent: deque[float] = deque(maxlen=_RECENT_EPISODES)
-        self._mean = self._squares = 0.0
-        self._length_sum = 0
 
     def add(self, batch: Batch) -> None:
         """Count the rows of a batch."""
@@ -184,44 +179,11 @@ class EpisodeTally:
         sums = self._returns_N[batch.env_id] + batch.reward
         begun = batch.first & ~over
         if over.any():
-            self._finish(sums[over].tolist(), batch.elapsed_step[over].tolist())
+            self.statistics.add(sums[over].tolist(), batch.elapsed_step[over].tolist())
             sums[over] = 0.0
         if begun.any():
             sums[begun] = 0.0
         self._returns_N[batch.env_id] = sums
-
-    @property
-    def recent_return(self) -> float | None:
-        """Mean return of the last episodes."""
-        return sum(self._recent) / len(self._recent) if self._recent else None
-
-    @property
-    def mean_return(self) -> float | None:
-        """Mean return of all finished episodes."""
-        return self._mean if self.episodes else None
-
-    @property
-    def std_return(self) -> float | None:
-        """Standard deviation of their returns."""
-        return math.sqrt(self._squares / self.episodes) if self.episodes else None
-
-    @property
-    def mean_length(self) -> float | None:
-        """Mean length of all finished episodes."""
-        return self._length_sum / self.episodes if self.episodes else None
-
-    def _finish(self, returns: list[float], lengths: list[int]) -> None:
-        """Take in these episodes (Welford's way: memory does not grow, and a large mean costs no precision).
-
-        In Python, because few episodes end in one batch: for three of them numpy takes five times as long.
-        """
-        self._recent.extend(returns)
-        self._length_sum += sum(lengths)
-        for value in returns:
-            self.episodes += 1
-            off = value - self._mean
-            self._mean += off / self.episodes
-            self._squares += off * (value - self._mean)
 
 
 def _rows(pool: Pool, actor: Actor, first: Batch) -> Iterator[Batch]:
@@ -284,10 +246,10 @@ def _result(pool: Pool, tally: EpisodeTally, before: PoolStats, elapsed_s: float
         steps=tally.steps,
         elapsed_s=elapsed_s,
         steps_per_s=tally.steps / elapsed_s if elapsed_s > 0 else 0.0,
-        episodes=tally.episodes,
-        mean_return=tally.mean_return,
-        std_return=tally.std_return,
-        mean_length=tally.mean_length,
+        episodes=tally.statistics.episodes,
+        mean_return=tally.statistics.mean_return,
+        std_return=tally.statistics.std_return,
+        mean_length=tally.statistics.mean_length,
         envs_s=envs_s,
         pool_s=pool_s,
         loop_s=max(0.0, elapsed_s - envs_s - pool_s),

@@ -9,7 +9,19 @@ import typer
 
 from shoal.build import make_pool
 from shoal.cli.actions import Actor, load_callable, policy_actor
-from shoal.cli.common import ENV_HELP, INTERRUPTED, env_from, exit_codes, results_alone_on_stdout
+from shoal.cli.common import (
+    ENV_HELP,
+    INTERRUPTED,
+    AsJson,
+    Debug,
+    EngineName,
+    NumEnvs,
+    NumWorkers,
+    PolicyName,
+    env_from,
+    exit_codes,
+    results_alone_on_stdout,
+)
 from shoal.cli.display import display_for, print_result
 from shoal.cli.drive import RunResult, drive
 
@@ -38,16 +50,12 @@ def run(
         str,
         typer.Argument(metavar="ENV", help=ENV_HELP),
     ],
-    num_envs: Annotated[int, typer.Option("--num-envs", "-n", min=1, help="How many envs.")] = 64,
+    num_envs: NumEnvs = 64,
     steps: Annotated[
         int, typer.Option(min=1, help="Env steps to do, over all envs; [cyan]1_000_000[/] may be written so.")
     ] = 1_000_000,
-    engine: Annotated[
-        str, typer.Option(help="[cyan]serial[/], [cyan]thread[/], [cyan]process[/] or [cyan]auto[/].")
-    ] = "auto",
-    num_workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads or processes. Left to the engine if not given.")
-    ] = None,
+    engine: EngineName = "auto",
+    num_workers: NumWorkers = None,
     batch_size: Annotated[
         int | None,
         typer.Option(min=1, help="Rows per batch. Fewer than envs: take the first that are ready (send and recv)."),
@@ -56,16 +64,10 @@ def run(
         str, typer.Option(help="[cyan]next_step[/], [cyan]same_step[/] or [cyan]disabled[/] (reset by this loop).")
     ] = "next_step",
     seed: Annotated[int | None, typer.Option(help="Seed of the envs and of random actions.")] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="[cyan]random[/], or [cyan]module:callable[/] that takes a batch of observations and returns as "
-            "many actions."
-        ),
-    ] = "random",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    policy: PolicyName = "random",
+    as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the table at the end.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Step an env and see how fast it goes."""
     with exit_codes(debug=debug):

@@ -61,17 +61,7 @@ class AtOwnPace:
         self._has_begun = False
 
     def run(self, steps: int, seed: Any = None) -> Epoch:
-        """Take as many rows as if every env had been stepped ``steps`` times.
-
-        Whatever interrupts it leaves rows unanswered, so the next run begins with a reset then.
-        """
-        try:
-            return self._run(steps, seed)
-        except BaseException:
-            self.forget()
-            raise
-
-    def _run(self, steps: int, seed: Any) -> Epoch:
+        """Take as many rows as if every env had been stepped ``steps`` times."""
         if not self._has_begun:
             self._pool.async_reset(seed=seed)
             self._has_begun = True

@@ -68,7 +68,12 @@ class Collector:
             raise StateError("somebody else has used the pool since the last epoch: reset() the collector to go on")
         seed, self._seed = self._seed, None
         self._rows_read = None
-        epoch = self._recorder.run(steps, seed)
+        try:
+            epoch = self._recorder.run(steps, seed)
+        except BaseException:
+            # Rows are left behind that nobody has seen or answered, so the next epoch begins with a reset.
+            self._recorder.forget()
+            raise
         self._rows_read = self.pool.rows_read
         return epoch
 

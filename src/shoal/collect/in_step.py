@@ -31,17 +31,7 @@ class InStep:
         self._last = None
 
     def run(self, steps: int, seed: Any = None) -> Epoch:
-        """Step every env ``steps`` times.
-
-        Whatever interrupts it leaves rows behind that nobody has, so the next run begins with a reset then.
-        """
-        try:
-            return self._run(steps, seed)
-        except BaseException:
-            self.forget()
-            raise
-
-    def _run(self, steps: int, seed: Any) -> Epoch:
+        """Step every env ``steps`` times."""
         if self._last is None:
             batch = self._pool.reset(seed=seed)
             self._last, self._first_N = self._obs_tree.flatten(batch.obs), batch.first

@@ -9,9 +9,7 @@ nothing else. So it does not matter whether the parts before it were collected b
 from __future__ import annotations
 
 import functools
-import math
 import sys
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -24,6 +22,7 @@ from shoal.collect.columns import Column, Counters, Rows, columns_of, rows_of
 from shoal.collect.dataset import DatasetConfig, Part, Story
 from shoal.collect.folder import clear, find_story, sole_writer
 from shoal.collect.formats import check_format, part_writer
+from shoal.collect.statistics import EpisodeStatistics
 from shoal.errors import ArgumentError
 from shoal.seeding import entropy
 
@@ -40,7 +39,6 @@ _STEPS_PER_PART = 2048  # of each env: in most tasks several episodes
 _NPZ_BYTES = 512 * 2**20  # an npz is in memory as a whole before it is written
 _EPOCH_S = 0.1  # how long to collect before looking up: what is shown must not stand still
 _EPOCH_BYTES = 16 * 2**20
-_RECENT_EPISODES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,69 +236,36 @@ class _Run:
                 self._tally.add(new)
                 if self._on_progress is not None:
                     self._on_progress(self._written())
-        part = Part(file, rows, tally.episodes, seed, tally.mean_return, tally.mean_length)
+        seen = tally.statistics
+        part = Part(file, rows, seen.episodes, seed, seen.mean_return, seen.mean_length)
         self._story = story.with_part(part, next_episode.tolist())
         self._story.save(self._folder)
 
     def _written(self) -> Written:
-        tally = self._tally
-        recent_return, recent_length = tally.recent
+        seen = self._tally.statistics
         return Written(
-            rows=tally.rows,
+            rows=self._tally.rows,
             total_rows=max(0, self._steps - self._before),
             elapsed_s=perf_counter() - self._start,
-            episodes=tally.episodes,
-            mean_return=tally.mean_return,
-            std_return=tally.std_return,
-            mean_length=tally.mean_length,
-            recent_return=recent_return,
-            recent_length=recent_length,
+            episodes=seen.episodes,
+            mean_return=seen.mean_return,
+            std_return=seen.std_return,
+            mean_length=seen.mean_length,
+            recent_return=seen.recent_return,
+            recent_length=seen.recent_length,
         )
 
 
 class _Tally:
-    """Rows, and the returns and lengths of episodes. It does not grow with their number."""
+    """Rows, and what is known of the episodes in them."""
 
     def __init__(self) -> None:
-        self.rows = self.episodes = 0
-        self._lengths = 0
-        self._mean = self._squares = 0.0
-        self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT_EPISODES)
+        self.rows = 0
+        self.statistics = EpisodeStatistics()
 
     def add(self, rows: Rows) -> None:
         self.rows += len(rows)
-        new = len(rows.returns)
-        if not new:
-            return
-        # Two means and sums of squares become one (Chan's way), which keeps precision where plain sums lose it.
-        mean, old = float(rows.returns.mean()), self.episodes
-        off = mean - self._mean
-        self.episodes += new
-        self._mean += off * new / self.episodes
-        self._squares += float(((rows.returns - mean) ** 2).sum()) + off * off * old * new / self.episodes
-        self._lengths += int(rows.lengths.sum())
-        last = slice(-_RECENT_EPISODES, None)
-        self._recent.extend(zip(rows.returns[last].tolist(), rows.lengths[last].tolist(), strict=True))
-
-    @property
-    def mean_return(self) -> float | None:
-        return self._mean if self.episodes else None
-
-    @property
-    def std_return(self) -> float | None:
-        return math.sqrt(self._squares / self.episodes) if self.episodes else None
-
-    @property
-    def mean_length(self) -> float | None:
-        return self._lengths / self.episodes if self.episodes else None
-
-    @property
-    def recent(self) -> tuple[float, float] | tuple[None, None]:
-        """Mean return and mean length of the last episodes."""
-        if not self._recent:
-            return None, None
-        returns, lengths = zip(*self._recent, strict=True)
-        return sum(returns) / len(returns), sum(lengths) / len(lengths)
+        self.statistics.add(rows.returns.tolist(), rows.lengths.tolist())
 
 
 class _Pace:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from shoal.build import make_pool, own_recipe
+from shoal.collect.random_actions import RandomActions
 from shoal.doctor.diagnosis import Diagnosis, brief, plural
-from shoal.doctor.rows import random_actions
 from shoal.engines.choose import has_numba
 from shoal.errors import ShoalError
 from shoal.recipes import recipe_for
@@ -75,13 +74,15 @@ def can_be_compiled(env: Any) -> bool:
     return recipe.is_kernel and has_numba()
 
 
+def _actions_ahead(pool: Pool) -> list[Any]:
+    draw = RandomActions(pool.spec.action, seed=1)
+    return [draw(None, pool.num_envs) for _ in range(_ACTIONS_AHEAD)]
+
+
 def _take_turns(pools: dict[str, Pool], result: Race) -> None:
     spent: dict[str, tuple[int, float]] = dict.fromkeys(pools, (0, 0.0))
     # Drawn ahead: for a cheap env the sampling would be a good part of the result.
-    actions = {
-        name: list(islice(random_actions(pool.spec.action, pool.num_envs), _ACTIONS_AHEAD))
-        for name, pool in pools.items()
-    }
+    actions = {name: _actions_ahead(pool) for name, pool in pools.items()}
     start = perf_counter()
     for turn in range(_TURNS + 1):
         for name, pool in list(pools.items()):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from shoal.errors import StateError
-from shoal.faces.bbrl.agents.agent import Agent
+from shoal.faces.bbrl.agents.hosted import HostedAgent
 
 if TYPE_CHECKING:
-    from shoal.faces.bbrl.agents.hosting import Hosts
+    from shoal.faces.bbrl.agents.agent import Agent
     from shoal.faces.bbrl.workspace import Workspace
 
 
-class AsynchronousAgent(Agent):
+class AsynchronousAgent(HostedAgent):
     """Runs an agent in another process, on a workspace of its own.
 
     Call it, without a workspace; poll ``is_running``; then take ``get_workspace``. Each call begins with an empty
@@ -24,28 +24,18 @@ class AsynchronousAgent(Agent):
     """
 
     def __init__(self, agent: Agent, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self.agent = agent
-        self._hosts: Hosts | None = None
+        super().__init__(agent, 1, name)
         self._result: Workspace | None = None
 
     def __call__(self, workspace: Workspace | None = None, **kwargs: Any) -> None:
         """Start the agent, and return."""
-        if self._hosts is None:
-            from shoal.faces.bbrl.agents.hosting import Hosts
-
-            self._hosts = Hosts(self.agent, 1)
         if self.is_running():
             raise StateError("the agent is running: wait until is_running() is False")
         self._result = None
-        self._hosts.start([workspace], kwargs, self._take)
+        self._at_work().start([workspace], kwargs, self._take)
 
     def _take(self, results: list[Workspace]) -> None:
         self._result = results[0]
-
-    def is_running(self) -> bool:
-        """Whether it is at work. What has gone wrong there is raised here."""
-        return self._hosts is not None and self._hosts.is_running()
 
     def wait(self) -> None:
         """Wait until it is done."""
@@ -61,21 +51,5 @@ class AsynchronousAgent(Agent):
         self.agent.seed(seed)
         return self
 
-    def get_by_name(self, n: str) -> list[Agent]:
-        """All agents of this name that are part of it."""
-        return super().get_by_name(n) + self.agent.get_by_name(n)
-
-    def close(self) -> None:
-        """End the process."""
-        if self._hosts is not None:
-            self._hosts.close()
-            self._hosts = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_hosts": None, "_result": None, "workspace": None}
+        return {**super().__getstate__(), "_result": None}

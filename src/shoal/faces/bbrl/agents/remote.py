@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from shoal.errors import WorkspaceError
-from shoal.faces.bbrl.agents.agent import Agent
+from shoal.faces.bbrl.agents.hosted import HostedAgent
 from shoal.faces.bbrl.workspace import Workspace
 
 if TYPE_CHECKING:
-    from shoal.faces.bbrl.agents.hosting import Hosts
+    from shoal.faces.bbrl.agents.agent import Agent
 
 
-class NRemoteAgent(Agent):
+class NRemoteAgent(HostedAgent):
     """Copies of an agent in processes, each of which works on its share of the columns.
 
     A call sends the parameters that ``agent`` has here, so to update the copies is to update it, for example with
@@ -25,12 +25,9 @@ class NRemoteAgent(Agent):
     """
 
     def __init__(self, agent: Agent, num_processes: int = 1, name: str | None = None) -> None:
-        super().__init__(name=name)
         if num_processes < 1:
             raise WorkspaceError(f"num_processes: expected at least 1, got {num_processes}")
-        self.agent = agent
-        self.num_processes = num_processes
-        self._hosts: Hosts | None = None
+        super().__init__(agent, num_processes, name)
 
     @staticmethod
     def create(
@@ -54,13 +51,6 @@ class NRemoteAgent(Agent):
         shared = workspace._convert_to_shared_workspace(max(1, num_processes), time_size)
         copy = agent.clone()
         return (NRemoteAgent(copy, num_processes) if num_processes else copy), shared
-
-    def _at_work(self) -> Hosts:
-        if self._hosts is None:
-            from shoal.faces.bbrl.agents.hosting import Hosts
-
-            self._hosts = Hosts(self.agent, self.num_processes)
-        return self._hosts
 
     def __call__(self, workspace: Workspace | None, **kwargs: Any) -> None:
         """Run all copies, and wait for the ends."""
@@ -97,10 +87,6 @@ class NRemoteAgent(Agent):
             for t, step in enumerate(full):
                 workspace.set(name, t, step)
 
-    def is_running(self) -> bool:
-        """Whether the copies are at work."""
-        return self._hosts is not None and self._hosts.is_running()
-
     def seed(self, seed: int, inc: int = 1) -> Self:
         """Give copy ``k`` the seed ``seed + k * inc``; returns the agent."""
         self._at_work().seed([seed + k * inc for k in range(self.num_processes)])
@@ -112,25 +98,6 @@ class NRemoteAgent(Agent):
         if self.__dict__.get("_hosts") is not None:
             self._at_work().train(mode)
         return self
-
-    def get_by_name(self, n: str) -> list[Agent]:
-        """All agents of this name that are part of it."""
-        return super().get_by_name(n) + self.agent.get_by_name(n)
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._hosts is not None:
-            self._hosts.close()
-            self._hosts = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_hosts": None, "workspace": None}
 
 
 class RemoteAgent(NRemoteAgent):
