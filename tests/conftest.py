@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 leak_guard = pytest.fixture(autouse=True)(testing.leak_guard)
 
-# Files whose tests start processes and programs of their own, nearly all of them: together they would make the first
-# stage twice as long. What they test is touched there by the tests of the pool, the engines and the laws.
+# Files whose tests start processes and programs of their own, or compile every env there is, nearly all of them:
+# together they would make the first stage twice as long. What they test is touched there by the tests of the pool, the
+# engines and the laws.
 SECOND_STAGE = {
     "test_bbrl_agents",
     "test_bbrl_envs",
@@ -26,13 +27,17 @@ SECOND_STAGE = {
     "test_datasets",
     "test_doctor",
     "test_doctor_command",
+    "test_envs_are_gymnasiums",
     "test_faces_tell_of_faults",
+    "test_process_life",
     "test_recycling",
     "test_replay_command",
     "test_replaying",
     "test_respawn",
+    "test_shipping",
     "test_shoal_process",
     "test_soak",
+    "test_start_methods",
     "test_stderr_relay",
 }
 
