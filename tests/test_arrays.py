@@ -234,6 +234,23 @@ def test_arrays_are_stored_by_value(value: Any) -> None:
     assert column.tolist() == [[0, 0], [1, 2]]
 
 
+@pytest.mark.parametrize("dtype", "?bBhHiIlLqQefd")
+def test_vectors_of_every_dtype_are_stored(dtype: str) -> None:
+    put, (column,) = writer_for(spaces.Box(0, 1, (2,), np.dtype(dtype).type))
+    put(1, np.array([0, 1], dtype))
+    assert column.tolist() == [[0, 0], [0, 1]]
+
+
+def test_a_writer_that_has_seen_something_odd_still_judges() -> None:
+    put, (column,) = writer_for(spaces.Box(0, 9, (2,)))
+    put(0, [1, 2])
+    put(1, np.array([3, 4], np.float32))
+    assert column.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(SpecError, match="expected shape"):
+        put(1, np.zeros(1, np.float32))
+    assert column.tolist() == [[1, 2], [3, 4]]
+
+
 def test_unchecked_writers_leave_it_to_numpy() -> None:
     put, (column,) = writer_for(spaces.Box(0, 9, (2,)), check="off")
     put(0, 3)
