@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import shoal
 from shoal import testing
-from shoal.build import make_pool
+from shoal.build import make_pool, own_recipe
 from shoal.errors import ArgumentError, EnvConstructError, ShippingError
 from shoal.slot import Autoreset
 from shoal.testing import CountingEnv, FaultEnv, SampleEnv
@@ -68,6 +68,13 @@ class Slow(CountingEnv):
     def step(self, action: Any) -> Any:
         sum(range(100_000))
         return super().step(action)
+
+
+def test_auto_takes_a_compiled_env_only_under_the_id_of_its_twin_in_gymnasium() -> None:
+    assert own_recipe("CartPole-v1", "auto", 2, None, None, None) is not None
+    # Gymnasium's env of this id draws its numbers with JAX, so the compiled one would give other rows.
+    assert own_recipe("phys2d/CartPole-v1", "auto", 2, None, None, None) is None
+    assert own_recipe("phys2d/CartPole-v1", "kernel", 2, None, None, None) is not None
 
 
 def test_auto_runs_what_cannot_be_sent_to_a_worker_where_it_is() -> None:
