@@ -139,7 +139,7 @@ def test_a_full_disk_is_told_in_one_line_and_complete_parts_stay(format: str, tm
     assert "cannot be written (File too large)" in second
     after = load_dataset(tmp_path / "data").to_numpy()
     assert all(np.array_equal(before[name], after[name]) for name in before)
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["dataset.json", f"part-00000.{format}"]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["_dataset.json", f"part-00000.{format}"]
 
 
 @pytest.mark.slow  # for its imports
@@ -181,7 +181,7 @@ def wait_for_more_than(parts: int, folder: Path, running: subprocess.Popen[bytes
     end = time.monotonic() + 30
     while time.monotonic() < end and running.poll() is None:
         # Not by the names of files: a kill may leave a whole part that is not listed.
-        if (folder / "dataset.json").exists() and len(load_dataset(folder).parts) > parts:
+        if (folder / "_dataset.json").exists() and len(load_dataset(folder).parts) > parts:
             return
         time.sleep(0.01)
     raise AssertionError(f"no part was written: {running.communicate()}")
