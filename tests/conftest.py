@@ -27,6 +27,7 @@ SECOND_STAGE = {
     "test_doctor",
     "test_doctor_command",
     "test_faces_tell_of_faults",
+    "test_minari_export",
     "test_recycling",
     "test_replay_command",
     "test_replaying",
