@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -20,6 +19,8 @@ from shoal.errors import ArgumentError, BackendUnavailable
 from shoal.testing import CountingEnv, DictTupleEnv, SampleEnv
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from shoal.collect.columns import Columns
 
 
