@@ -43,7 +43,7 @@ UPDATES, BATCH = 128, 128  # gradient steps per round, and pairs in each
 BUFFER = 50_000  # pairs
 GAMMA, TARGET_RATE, LEARNING_RATE = 0.99, 0.05, 1e-3
 EPSILON_FROM, EPSILON_TO, EXPLORE = 1.0, 0.05, 10_000  # the share of random actions, and over how many steps it falls
-STEPS = 1_500 if args.quick else args.steps
+STEPS = 2_000 if args.quick else args.steps
 EVALUATE_EVERY = 4  # rounds
 EPISODES = 20 if args.quick else 100  # per evaluation
 SOLVED = 475
@@ -137,6 +137,7 @@ while True:
     epsilon = max(EPSILON_TO, EPSILON_FROM + (EPSILON_TO - EPSILON_FROM) * steps / EXPLORE)
     if rounds == 0:
         collect(workspace, t=0, n_steps=HORIZON + 1, epsilon=epsilon)
+        print(f"{train_envs.pool}: {train_envs.pool.stats().engine_reason}")
     else:  # each epoch goes on where the last one has ended
         workspace.zero_grad()
         workspace.copy_n_last_steps(1)
