@@ -304,6 +304,17 @@ def test_an_id_that_means_something_else_by_now_is_not_compiled(
     assert isinstance(env.envs[0].unwrapped, Counting)
 
 
+def test_ids_are_compiled_by_default_too(agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setitem(gym.registry, "Mine-v0", gym.envs.registration.EnvSpec("Mine-v0", Counting))
+    engines = []
+    for name in ("CartPole-v1", "Catch-v0", "Mine-v0"):
+        env = agent(name, 2, autoreset=True)
+        run(env, 2, n_steps=2)
+        engines.append(env.pool.stats().engine)
+    assert engines == ["kernel", "kernel", "serial"]
+
+
 def test_without_numba_the_default_is_serial(agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     env = agent(partial(make_env, "CartPole-v1"), 2)

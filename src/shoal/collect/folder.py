@@ -58,10 +58,9 @@ def find_story(folder: Path, existing: Existing) -> Story | None:
 
 def clear(folder: Path, story: Story | None, *, but_minari: bool = False) -> None:
     """Remove what a dataset does not list: all of an old one if there is no story, else what a kill has left."""
-    kept: set[str] = set()
-    if story is not None:
-        kept.update(part.file for part in story.parts)
-        kept.update(told.name for told in [story_in(folder)] if told)
+    kept = {part.file for part in story.parts} if story else set()
+    if story is not None and (told := story_in(folder)) is not None:
+        kept.add(told.name)
     with disk_errors(folder):
         if story is None:
             # First of all: from then on there is no dataset, and nobody reads half of one.

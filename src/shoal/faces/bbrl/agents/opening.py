@@ -105,10 +105,10 @@ def _id_in(make: Any, kwargs: Mapping[str, Any]) -> tuple[Any, bool, dict[str, A
         The id, whether to reset, keywords of the env and options of the pool; None if it is not ``make_env``, or wraps
         the env.
     """
-    args, own = (make.args, make.keywords) if isinstance(make, partial) else ((), {})
-    if (make.func if isinstance(make, partial) else make) is not make_env:
+    function, args, keywords = (make.func, make.args, make.keywords) if isinstance(make, partial) else (make, (), {})
+    if function is not make_env:
         return None
-    bound = _MAKE_ENV.bind(*args, **{**own, **kwargs})
+    bound = _MAKE_ENV.bind(*args, **{**keywords, **kwargs})
     bound.apply_defaults()
     given = bound.arguments
     if given["wrappers"]:
@@ -120,17 +120,21 @@ def _id_in(make: Any, kwargs: Mapping[str, Any]) -> tuple[Any, bool, dict[str, A
 
 def _is_twin(name: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     """Whether the compiled env of an id gives the rows of Gymnasium's, to somebody who wants nothing but rows."""
-    is_known = isinstance(name, str) and name in TASKS and name in gym.registry
-    if not is_known or kwargs.get("render_mode") is not None:  # who wants pictures wants the envs themselves
+    if not isinstance(name, str) or name not in gym.registry:
+        return False
+    if kwargs.get("render_mode") is not None:  # who wants pictures wants the envs themselves
         return False
     limit = options.get("max_episode_steps")
-    is_none = limit is not None and limit < 1  # to Gymnasium, a limit below 1 is none
-    return not is_none and _is_compiled(name, kwargs, options)
+    is_limit = limit is None or limit > 0  # what else there may be, such as -1 for none, is Gymnasium's to judge
+    return is_limit and _is_compiled(name, kwargs, options)
 
 
 def _is_compiled(env: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     """Whether there is a compiled env, and what compiles it."""
     if isinstance(env, str):
+        # An alias is another env in Gymnasium: of the same kind, with other random numbers.
+        if env in gym.registry and env not in TASKS:
+            return False
         recipe = own_recipe(env, "auto", 1, kwargs, options.get("wrappers"), options.get("max_episode_steps"))
         return recipe is not None and recipe.is_kernel and has_numba()
     return is_kind(env) and not options.get("wrappers") and has_numba()
