@@ -7,6 +7,8 @@ EXTRAS ?= dev,kernels,torch
 BENCH_EXTRAS ?= cli,envs,kernels,monitor
 # gymnax needs six and does not say so.
 BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch envpool==1.2.5 gymnax six matplotlib rich
+# Asks for a dozen libraries that its agents do not import; torch and Gymnasium, which they do, are here already.
+BENCH_PEERS_ALONE ?= bbrl==1.0.1
 
 VENV := .venv
 BENCH_VENV := .venv-bench
@@ -44,6 +46,10 @@ bench: $(BENCH_VENV)/.installed ## compare with peers, in a virtual environment 
 bench-compiled: $(BENCH_VENV)/.installed ## compare compiled envs with EnvPool and others
 	@$(BENCH_VENV)/bin/python benchmarks/compiled_envs.py $(BENCH_ARGS)
 
+.PHONY: bench-bbrl
+bench-bbrl: $(BENCH_VENV)/.installed ## compare env agents with BBRL's, data included
+	@$(BENCH_VENV)/bin/python benchmarks/bbrl_agents.py $(BENCH_ARGS)
+
 .PHONY: soak
 soak: $(VENV)/.installed ## a million steps with a thousand faults; fails if a row is lost, torn or told twice (minutes)
 	@$(BIN)/python benchmarks/soak.py $(SOAK_ARGS)
@@ -64,4 +70,5 @@ $(BENCH_VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
 	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
 	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt -e ".[$(BENCH_EXTRAS)]" $(BENCH_PEERS)
+	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) --no-deps $(BENCH_PEERS_ALONE)
 	@touch $@

@@ -29,6 +29,7 @@ SECOND_STAGE = {
     "test_doctor_command",
     "test_envs_are_gymnasiums",
     "test_faces_tell_of_faults",
+    "test_minari_export",
     "test_process_life",
     "test_recycling",
     "test_replay_command",

@@ -46,7 +46,7 @@ def run(script: Path, cwd: Path, *arguments: str) -> str:
 
 
 # What learns takes a minute, unless it is told to be quick.
-ARGUMENTS = {"ppo_cartpole": ["--quick"]}
+ARGUMENTS = {"bbrl_dqn": ["--quick"], "ppo_cartpole": ["--quick"]}
 # Each is a process of its own that imports everything, so most of them wait for the second stage.
 QUICK = {"README", "quickstart_sync"}
 
@@ -62,8 +62,12 @@ def test_example(example: Path, tmp_path: Path) -> None:
         pytest.importorskip("torch")
         # Not only matplotlib: this makes its cache of fonts, which a script would report on stderr.
         pytest.importorskip("matplotlib.font_manager")
-    assert run(example, tmp_path, *arguments), "an example shows something"
+    shown = run(example, tmp_path, *arguments)
+    assert shown, "an example shows something"
     if arguments:
+        found = re.search(r"^mean return ([\d.]+)", shown, re.MULTILINE)
+        assert found, shown
+        assert float(found[1]) > 40, "a learner learns: actions at random give 22, and networks at their birth 9"
         assert (tmp_path / f"{example.stem}.png").stat().st_size > 10_000, "a learner draws its curve"
 
 

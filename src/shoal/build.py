@@ -172,12 +172,12 @@ def own_recipe(
 
 def _is_gymnasiums_own(registered: EnvSpec, task: Task) -> bool:
     """Whether an id means what it means in Gymnasium, not something that was registered in its place."""
-    # Under an alias, such as phys2d/CartPole-v1, Gymnasium has an env with another generator.
-    is_alias = registered.id != task.id
+    if registered.id != task.id:  # under an alias, such as phys2d/CartPole-v1, it has an env with another generator
+        return False
     own = str(registered.entry_point).startswith("gymnasium.envs.") and not registered.additional_wrappers
     options, _ = task.options()
     same = registered.max_episode_steps == task.max_episode_steps
-    return own and same and not is_alias and all(options.get(name) == value for name, value in registered.kwargs.items())
+    return own and same and all(options.get(name) == value for name, value in registered.kwargs.items())
 
 
 def _knows(kind: type[KernelEnv], kwargs: Any) -> bool:

@@ -111,11 +111,31 @@ def test_parquet_is_for_everyone(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     write(tmp_path, 50, format="parquet")
+    draft_of(tmp_path / "part-00003.parquet").write_bytes(b"half of")
     dataset = load_dataset(tmp_path)
-    table = parquet.read_table(dataset.files)
-    assert len(table) == 50
+    table = parquet.read_table(tmp_path)
+    assert table.equals(parquet.read_table(dataset.files))
     assert table.schema.field("obs").type == pa.list_(pa.field("element", pa.float64()), dataset.columns["obs"].size)
     assert table.column("reward").to_pylist() == dataset.to_numpy()["reward"].tolist()
+    found = pytest.importorskip("pyarrow.dataset").dataset(tmp_path, format="parquet")
+    assert [Path(file) for file in found.files] == dataset.files
+    assert found.to_table().equals(table)
+
+
+def test_a_dataset_by_its_former_name_is_read_resumed_and_overwritten(tmp_path: Path, format: str) -> None:
+    for name in ("whole", "resumed", "overwritten"):
+        write(tmp_path / name, 60 if name == "whole" else 40, format=format)
+    for name in ("resumed", "overwritten"):
+        (tmp_path / name / "_dataset.json").rename(tmp_path / name / "dataset.json")
+    assert len(load_dataset(tmp_path / "resumed")) == 40
+    with pytest.raises(ArgumentError, match="there is a dataset already, of 40 rows"):
+        write(tmp_path / "resumed", 60, format=format)
+    assert write(tmp_path / "resumed", 60, format=format, existing="resume").rows == 20
+    write(tmp_path / "overwritten", 60, format=format, existing="overwrite")
+    whole = load_dataset(tmp_path / "whole").to_numpy()
+    for name in ("resumed", "overwritten"):
+        assert same(load_dataset(tmp_path / name).to_numpy(), whole)
+        assert not (tmp_path / name / "dataset.json").exists()
 
 
 def test_the_same_rows_make_the_same_file(tmp_path: Path, format: str) -> None:
@@ -264,7 +284,7 @@ def test_a_dataset_is_not_overwritten_unasked(tmp_path: Path) -> None:
         write(tmp_path, 80)
     (tmp_path / "notes.txt").write_text("mine")
     write(tmp_path, 20, existing="overwrite")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset.json", "notes.txt", "part-00000.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["_dataset.json", "notes.txt", "part-00000.npz"]
 
 
 @pytest.mark.parametrize("existing", ["refuse", "resume", "overwrite"])
@@ -298,15 +318,15 @@ def test_stopped_at_every_touch_of_the_disk_it_is_readable_and_can_be_resumed(
     while stopped:
         folder = tmp_path / str(stops)
         stopped = is_stopped(stops, monkeypatch, partial(write_dataset, pool, folder, **options))
-        if (folder / "dataset.json").exists():
+        if (folder / "_dataset.json").exists():
             parts = list(load_dataset(folder))
             assert all(same(part, expected) for part, expected in zip(parts, whole[: len(parts)], strict=True))
         else:
-            assert stops <= 3, "from the first rename on, there is a dataset"
+            assert stops <= 4, "from the first rename on, there is a dataset"
         write_dataset(pool, folder, existing="resume", **options)
         assert all(same(part, expected) for part, expected in zip(load_dataset(folder), whole, strict=True))
         names = {path.name for path in folder.iterdir()}
-        assert names == {"dataset.json", *(f"part-0000{i}.{format}" for i in range(2))}
+        assert names == {"_dataset.json", *(f"part-0000{i}.{format}" for i in range(2))}
         stops += 1
     assert stops > 3 * 5, "opening, fsync and rename of five files"
 
@@ -369,9 +389,9 @@ def test_columns_can_be_chosen(tmp_path: Path, format: str) -> None:
 )
 def test_a_story_that_is_none_is_refused(change: Any, tmp_path: Path) -> None:
     write(tmp_path, 20)
-    told = json.loads((tmp_path / "dataset.json").read_text())
+    told = json.loads((tmp_path / "_dataset.json").read_text())
     change(told)
-    (tmp_path / "dataset.json").write_text(json.dumps(told))
+    (tmp_path / "_dataset.json").write_text(json.dumps(told))
     with pytest.raises(ArgumentError, match="not a dataset that can be read"):
         load_dataset(tmp_path)
 
@@ -395,5 +415,5 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
 
 
 def test_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"there is no dataset \(dataset.json is missing\)"):
+    with pytest.raises(ArgumentError, match=r"there is no dataset \(_dataset.json is missing\)"):
         load_dataset(tmp_path)

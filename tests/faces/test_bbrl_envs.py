@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -193,7 +194,7 @@ def test_every_engine_gives_the_same_workspace(agent: Callable[..., Any], engine
     limit = {"n_steps": 60} if how["autoreset"] else {"stop_variable": "env/done"}
     spaces = [
         run(agent(make, 3, seed=3, include_last_state=how.get("last", True), **on), 2, **limit)
-        for on in ({}, {"engine": engine, "num_workers": 2} if engine != "serial" else {})
+        for on in ({}, {"engine": engine, "num_workers": None if engine == "serial" else 2})
     ]
     same(*spaces)
     assert spaces[0]["env/done"].any()
@@ -211,18 +212,133 @@ def test_compiled_envs_give_the_same_workspace(agent: Callable[..., Any], how: s
     wish = {} if how == "partial" else {"autoreset": autoreset}
     limit = {"n_steps": 80} if autoreset else {"stop_variable": "env/done"}
     compiled = agent(what, 3, seed=5, engine="kernel", **wish)
-    expected, found = run(agent(plain, 3, seed=5), 2, **limit), run(compiled, 2, **limit)
-    assert list(expected) == list(found)
-    for name in expected:
-        assert torch.allclose(expected[name].float(), found[name].float(), atol=1e-5), name
+    same(run(agent(plain, 3, seed=5, engine="serial"), 2, **limit), run(compiled, 2, **limit))
     assert compiled.pool.stats().engine == "kernel"
     assert compiled.get_obs_and_actions_sizes() == (4, 2)
 
 
-def test_a_copy_of_an_agent_has_envs_of_its_own(agent: Callable[..., Any], tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("CartPole-v1", {}),
+        ("CartPole-v1", {"sutton_barto_reward": True, "max_episode_steps": 12}),
+        ("Pendulum-v1", {"max_episode_steps": 20}),
+        ("FrozenLake-v1", {"is_slippery": False}),
+    ],
+)
+def test_by_default_envs_are_compiled_where_that_changes_nothing(
+    agent: Callable[..., Any], name: str, given: dict[str, Any]
+) -> None:
+    pytest.importorskip("numba")
+    make = partial(make_env, name, autoreset=True, **given)
+    env = agent(make, 3, seed=5)
+    act = Floats(3) if env.is_continuous_action() else Clock(3, 2)
+    found, expected = Workspace(), Workspace()
+    TemporalAgent(Agents(env, act))(found, t=0, n_steps=80)
+    TemporalAgent(Agents(agent(make, 3, seed=5, engine="serial"), act))(expected, t=0, n_steps=80)
+    assert env.pool.stats().engine == "kernel"
+    assert found["env/done"].any()
+    same(found, expected)
+
+
+class Floats(Agent):
+    """Actions that are vectors, some of them out of range."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def forward(self, t: int, **kwargs: Any) -> None:
+        self.set(("action", t), torch.full((self.columns, 1), (t % 7) - 3.0))
+
+
+def test_as_keywords_too(agent: Callable[..., Any]) -> None:
+    pytest.importorskip("numba")
+    env = agent(make_env, 2, {"env_name": "CartPole-v1", "autoreset": True}, seed=5)
+    found = run(env, 2, n_steps=30)
+    assert env.pool.stats().engine == "kernel"
+    same(found, run(agent(lambda: make_env("CartPole-v1", autoreset=True), 2, seed=5), 2, n_steps=30))
+    with pytest.raises(TypeError, match="env_name"):
+        agent(make_env, 2, {"autoreset": True})
+
+
+class Heavier(gym.Wrapper):
+    """CartPole with another pole."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.unwrapped.masspole = 0.5
+        return super().reset(**kwargs)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(make_env, "CartPole-v1", wrappers=[Heavier]),
+        partial(make_env, "CartPole-v1", render_mode="rgb_array"),
+        partial(make_env, "CartPole-v1", max_episode_steps=-1),
+        lambda: make_env("CartPole-v1"),
+        partial(gym.make, "CartPole-v1"),
+        partial(make_env, "Mine-v0"),
+        partial(make_env, gym.spec("CartPole-v1")),
+    ],
+    ids=["wrapped", "pictures", "endless", "function", "gymnasium", "registered", "registration"],
+)
+def test_by_default_anything_else_is_serial(
+    agent: Callable[..., Any], make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = gym.envs.registration.EnvSpec("Mine-v0", "gymnasium.envs.classic_control:CartPoleEnv")
+    monkeypatch.setitem(gym.registry, "Mine-v0", mine)
+    env = agent(make, 2)
+    workspace = run(env, 2, n_steps=2)
+    assert env.pool.stats().engine == "serial"
+    assert type(env.envs[1].unwrapped).__name__ == "CartPoleEnv"
+    assert workspace["env/env_obs"].shape == (2, 2, 4)
+
+
+def test_an_id_that_means_something_else_by_now_is_not_compiled(
+    agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(gym.registry, "CartPole-v1", gym.envs.registration.EnvSpec("CartPole-v1", Counting))
+    env = agent(partial(make_env, "CartPole-v1"), 2)
+    run(env, 2, n_steps=2)
+    assert isinstance(env.envs[0].unwrapped, Counting)
+
+
+def test_ids_are_compiled_by_default_too(agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setitem(gym.registry, "Mine-v0", gym.envs.registration.EnvSpec("Mine-v0", Counting))
+    engines = []
+    for name in ("CartPole-v1", "Catch-v0", "Mine-v0"):
+        env = agent(name, 2, autoreset=True)
+        run(env, 2, n_steps=2)
+        engines.append(env.pool.stats().engine)
+    assert engines == ["kernel", "kernel", "serial"]
+
+
+def test_without_numba_the_default_is_serial(agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    env = agent(partial(make_env, "CartPole-v1"), 2)
+    run(env, 2, n_steps=2)
+    assert env.pool.stats().engine == "serial"
+
+
+def test_who_asks_for_the_envs_gets_them(agent: Callable[..., Any]) -> None:
+    pytest.importorskip("numba")
+    make = partial(make_env, "CartPole-v1", autoreset=True)
+    asked, ran = agent(make, 2, seed=1), agent(make, 2, seed=1)
+    assert [type(env.unwrapped).__name__ for env in asked.envs] == ["CartPoleEnv"] * 2
+    same(run(asked, 2, n_steps=40), run(ran, 2, n_steps=40))
+    state = asked.envs[0].unwrapped.state
+    assert np.allclose(state, asked.pool.latest().obs[0]), "these are the envs that were stepped"
+    with pytest.raises(StateError, match='engine="serial"'):
+        _ = ran.envs
+
+
+@pytest.mark.parametrize("engine", [None, "serial"])
+def test_a_copy_of_an_agent_has_envs_of_its_own(agent: Callable[..., Any], tmp_path: Any, engine: Any) -> None:
     from shoal.faces.bbrl import load
 
-    env = agent(partial(make_env, "CartPole-v1", autoreset=True), 2, seed=4)
+    env = agent(partial(make_env, "CartPole-v1", autoreset=True), 2, seed=4, engine=engine)
     run(env, 2, n_steps=3)
     env.save(tmp_path / "env")
     for copy in (env.clone(), load(tmp_path / "env")):

@@ -1,13 +1,16 @@
 """Datasets on disk, and how to read them.
 
     data/cartpole/
-        dataset.json         what it is: config, columns, and every part that is complete
+        _dataset.json        what it is: config, columns, and every part that is complete
         part-00000.parquet   one row per transition
         part-00001.parquet
         .part-00002.parquet.draft    being written, or left by a run that was killed
 
-``dataset.json`` is the truth: a file that it does not list is no part yet. Both it and the parts are plain data.
+``_dataset.json`` is the truth: a file that it does not list is no part yet. Both it and the parts are plain data.
 Loading imports nothing that they name, and unpickles nothing.
+
+Readers of Parquet folders pass over names that begin with an underscore or a dot, so that they see parts and nothing
+else. Where the file is called ``dataset.json``, as it was before, it is read all the same, and renamed by who resumes.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.collect.columns import TEXT, Column, Columns
-from shoal.collect.formats import FORMATS, atomic_file, read_part
+from shoal.collect.formats import FORMATS, atomic_file, disk_errors, read_part
 from shoal.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -29,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 FORMAT_VERSION = 1
-STORY = "dataset.json"
+STORY = "_dataset.json"
+FORMER_STORY = "dataset.json"
 PART_NAME = re.compile(r"part-\d{5,}\.(parquet|npz)")
-_MOST_BYTES = 256 * 2**20  # of dataset.json: many times what a million parts take
+_MOST_BYTES = 256 * 2**20  # of _dataset.json: many times what a million parts take
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Story:
-    """What ``dataset.json`` says.
+    """What ``_dataset.json`` says.
 
     Attributes:
         config: How the data were made.
@@ -129,6 +133,8 @@ class Story:
         told = {"format_version": FORMAT_VERSION, "rows": self.rows, "episodes": self.episodes, **asdict(self)}
         with atomic_file(folder / STORY) as file:
             file.write(_as_text(told).encode())
+        with disk_errors(folder):
+            (folder / FORMER_STORY).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Path) -> Story:
@@ -137,8 +143,8 @@ class Story:
         Raises:
             ArgumentError: If it is not there, or not what a dataset has.
         """
-        path = folder / STORY
-        if not path.is_file():
+        path = story_in(folder)
+        if path is None:
             raise ArgumentError(f"{folder}: there is no dataset ({STORY} is missing)")
         try:
             return cls._read(path)
@@ -158,6 +164,11 @@ class Story:
         story = cls(DatasetConfig(**told["config"]), tuple(columns), tuple(parts), tuple(told["next_episode"]))
         _refuse_nonsense(story)
         return story
+
+
+def story_in(folder: Path) -> Path | None:
+    """The file that makes a folder a dataset, if there is one. Where both names are, the former is a leftover."""
+    return next((path for name in (STORY, FORMER_STORY) if (path := folder / name).is_file()), None)
 
 
 def _as_text(told: dict[str, Any]) -> str:

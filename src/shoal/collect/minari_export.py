@@ -133,7 +133,7 @@ def _minari() -> Any:
         import minari
         import minari.data_collector
     except ImportError as error:
-        raise BackendUnavailable(f"Minari datasets need minari: pip install 'minari[hdf5]' ({error})") from error
+        raise BackendUnavailable(f"Minari datasets need minari: pip install 'shoal[minari]' ({error})") from error
     return minari
 
 

@@ -1,6 +1,6 @@
 """Collecting into a folder, part by part, so that a run can end at any moment and go on later.
 
-    part k:   seed of part k ─▶ reset all envs ─▶ collect ─▶ draft ─▶ rename to part-0000k ─▶ rewrite dataset.json
+    part k:   seed of part k ─▶ reset all envs ─▶ collect ─▶ draft ─▶ rename to part-0000k ─▶ rewrite _dataset.json
 
 Each part begins with a reset and with a seed that follows from the dataset's seed and the part's number, and from
 nothing else. So it does not matter whether the parts before it were collected by the same run, or yesterday.

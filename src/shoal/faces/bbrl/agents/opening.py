@@ -14,14 +14,18 @@ boundary rule resets the env, and the wrapper with it.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
-from shoal.build import make_pool
+from shoal.build import make_pool, own_recipe
+from shoal.engines.choose import has_numba
+from shoal.envs import TASKS
 from shoal.errors import SpecError, StateError
 from shoal.faces.bbrl.agents.frames import seen_space
 from shoal.faces.bbrl.agents.making import has_autoreset, make_env
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from shoal.pool import Pool
     from shoal.slot import Autoreset
 
+_MAKE_ENV = inspect.signature(make_env)
+
 
 class Source(Protocol):
     """Where the envs of an agent come from.
@@ -47,6 +53,9 @@ class Source(Protocol):
 
     def spaces(self) -> tuple[Space[Any], Space[Any]]:
         """The observation and action space that the env declares."""
+
+    def at_hand(self) -> Source:
+        """A source of the same envs whose envs are in this thread, if it is open where they are to be."""
 
     def envs(self) -> list[Any]:
         """The envs themselves, if they are in this thread."""
@@ -68,32 +77,84 @@ class Source(Protocol):
 def source_of(
     make: Any, num_envs: int, kwargs: Mapping[str, Any], autoreset: bool | None, options: dict[str, Any]
 ) -> Source:
-    """The source for what an agent was given; ``options`` are those of ``make_pool``."""
-    if options["engine"] in ("kernel", "auto") and isinstance(make, partial) and make.func is make_env:
-        # The function hides an id, without which there is no compiled env.
-        given: dict[str, Any] = {
-            **dict(zip(("env_name", "autoreset", "wrappers"), make.args, strict=False)),
-            **make.keywords,
-            **kwargs,
-        }
-        if not given.pop("wrappers", ()):
-            name, wish = given.pop("env_name"), given.pop("autoreset", False)
-            limit = given.pop("max_episode_steps", None)
-            options = options if limit is None else {**options, "max_episode_steps": limit}
-            return Named(name, num_envs, given, wish if autoreset is None else autoreset, options)
+    """The source for what an agent was given; ``options`` are those of ``make_pool``.
+
+    With None as the engine, envs are compiled where that makes no difference but speed, and serial elsewhere.
+    """
+    engine = options["engine"]
+    serial = {**options, "engine": engine or "serial"}
+    if engine in ("kernel", "auto", None) and (found := _id_in(make, kwargs)):
+        name, wish, own, more = found
+        compiled = {**options, **more, "engine": engine or "auto"}
+        wish = wish if autoreset is None else autoreset
+        if engine is not None:
+            return Named(name, num_envs, own, wish, compiled)
+        if _is_twin(name, own, compiled):
+            return Named(name, num_envs, own, wish, compiled, partial(Made, make, num_envs, kwargs, autoreset, serial))
     if isinstance(make, (str, RegisteredSpec)) or is_kind(make):
-        return Named(make, num_envs, kwargs, bool(autoreset), options)
-    return Made(make, num_envs, kwargs, autoreset, options)
+        if engine is None and _is_compiled(make, kwargs, options):
+            serial["engine"] = "auto"
+        return Named(make, num_envs, kwargs, bool(autoreset), serial)
+    return Made(make, num_envs, kwargs, autoreset, serial)
+
+
+def _id_in(make: Any, kwargs: Mapping[str, Any]) -> tuple[Any, bool, dict[str, Any], dict[str, Any]] | None:
+    """The id that ``make_env`` is called with, without which there is no compiled env.
+
+    Returns:
+        The id, whether to reset, keywords of the env and options of the pool; None if it is not ``make_env``, or wraps
+        the env.
+    """
+    function, args, keywords = (make.func, make.args, make.keywords) if isinstance(make, partial) else (make, (), {})
+    if function is not make_env:
+        return None
+    bound = _MAKE_ENV.bind(*args, **{**keywords, **kwargs})
+    bound.apply_defaults()
+    given = bound.arguments
+    if given["wrappers"]:
+        return None
+    own = dict(given["kwargs"])
+    limit = own.pop("max_episode_steps", None)
+    return given["env_name"], given["autoreset"], own, {} if limit is None else {"max_episode_steps": limit}
+
+
+def _is_twin(name: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Whether the compiled env of an id gives the rows of Gymnasium's, to somebody who wants nothing but rows."""
+    if not isinstance(name, str) or name not in gym.registry:
+        return False
+    if kwargs.get("render_mode") is not None:  # who wants pictures wants the envs themselves
+        return False
+    limit = options.get("max_episode_steps")
+    is_limit = limit is None or limit > 0  # what else there may be, such as -1 for none, is Gymnasium's to judge
+    return is_limit and _is_compiled(name, kwargs, options)
+
+
+def _is_compiled(env: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Whether there is a compiled env, and what compiles it."""
+    if isinstance(env, str):
+        # An alias is another env in Gymnasium: of the same kind, with other random numbers.
+        if env in gym.registry and env not in TASKS:
+            return False
+        recipe = own_recipe(env, "auto", 1, kwargs, options.get("wrappers"), options.get("max_episode_steps"))
+        return recipe is not None and recipe.is_kernel and has_numba()
+    return is_kind(env) and not options.get("wrappers") and has_numba()
 
 
 class Named:
-    """Envs that the pool can make by itself."""
+    """Envs that the pool can make by itself; ``plain`` gives others in their place that are at hand."""
 
     def __init__(
-        self, env: Any, num_envs: int, kwargs: Mapping[str, Any], autoreset: bool, options: dict[str, Any]
+        self,
+        env: Any,
+        num_envs: int,
+        kwargs: Mapping[str, Any],
+        autoreset: bool,
+        options: dict[str, Any],
+        plain: Callable[[], Source] | None = None,
     ) -> None:
         self._env, self._num_envs, self._kwargs, self._options = env, num_envs, kwargs, options
         self.autoreset = autoreset
+        self._plain = plain
         self._spaces: tuple[Any, Any] | None = None
 
     def spaces(self) -> tuple[Space[Any], Space[Any]]:
@@ -103,9 +164,16 @@ class Named:
                 self._spaces = (pool.spec.observation.space, pool.spec.action.space)
         return self._spaces
 
+    def at_hand(self) -> Source:
+        """The same envs as objects, if nobody has said where they are to be."""
+        return self if self._plain is None else self._plain()
+
     def envs(self) -> list[Any]:
         """None: they are the pool's."""
-        raise StateError("envs: the pool has made them; ask them through agent.pool, for example pool.get_attr(...)")
+        raise StateError(
+            "envs: the pool has made them; ask them through agent.pool, for example pool.get_attr(...), "
+            'or have them here with engine="serial"'
+        )
 
     def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
         """A pool of them."""
@@ -151,6 +219,10 @@ class Made:
     def spaces(self) -> tuple[Space[Any], Space[Any]]:
         """The observation and action space that the env declares."""
         return self._spaces
+
+    def at_hand(self) -> Source:
+        """This one: whether they are at hand has been said."""
+        return self
 
     def envs(self) -> list[Any]:
         """The envs themselves."""

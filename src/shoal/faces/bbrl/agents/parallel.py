@@ -34,11 +34,12 @@ class ParallelGymAgent(GymAgent):
     Args:
         make_env_fn: A function that makes an env, such as ``partial(make_env, "CartPole-v1", autoreset=True)``; or a
             task id or a ``KernelEnv``. On the serial engine the function is called once per env, in their order; on the
-            others it is called in the workers, and once here.
+            others it is called in the workers, and once here. Compiled envs need no call.
         num_envs: How many envs.
         make_env_args: Keyword arguments for the function.
         engine: Where they run: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` (for compiled envs) or
-            ``"auto"``. The data is the same.
+            ``"auto"``. The data is the same. None takes ``"kernel"`` where ``make_env`` would make an env of
+            Gymnasium's that shoal has compiled, with nothing around it, and ``"serial"`` elsewhere.
         num_workers: How many threads or processes.
         autoreset: Whether envs are reset when an episode has ended. None looks for a wrapper called ``Autoreset``; ids
             have none.
@@ -64,7 +65,7 @@ class ParallelGymAgent(GymAgent):
         num_envs: int,
         make_env_args: Mapping[str, Any] | None = None,
         *,
-        engine: str = "serial",
+        engine: str | None = None,
         num_workers: int | None = None,
         autoreset: bool | None = None,
         pool_options: Mapping[str, Any] | None = None,
@@ -100,7 +101,9 @@ class ParallelGymAgent(GymAgent):
 
     @property
     def envs(self) -> list[Any]:
-        """The envs themselves, on the serial engine."""
+        """The envs themselves, on the serial engine. If it is not said where they run, to ask for them says so."""
+        if self._pool is None:
+            self._source = self._source.at_hand()
         return self._source.envs()
 
     # ------------------------------------------------------------------ frames
