@@ -122,22 +122,6 @@ def test_parquet_is_for_everyone(tmp_path: Path) -> None:
     assert found.to_table().equals(table)
 
 
-def test_a_dataset_by_its_former_name_is_read_resumed_and_overwritten(tmp_path: Path, format: str) -> None:
-    for name in ("whole", "resumed", "overwritten"):
-        write(tmp_path / name, 60 if name == "whole" else 40, format=format)
-    for name in ("resumed", "overwritten"):
-        (tmp_path / name / "_dataset.json").rename(tmp_path / name / "dataset.json")
-    assert len(load_dataset(tmp_path / "resumed")) == 40
-    with pytest.raises(ArgumentError, match="there is a dataset already, of 40 rows"):
-        write(tmp_path / "resumed", 60, format=format)
-    assert write(tmp_path / "resumed", 60, format=format, existing="resume").rows == 20
-    write(tmp_path / "overwritten", 60, format=format, existing="overwrite")
-    whole = load_dataset(tmp_path / "whole").to_numpy()
-    for name in ("resumed", "overwritten"):
-        assert same(load_dataset(tmp_path / name).to_numpy(), whole)
-        assert not (tmp_path / name / "dataset.json").exists()
-
-
 def test_the_same_rows_make_the_same_file(tmp_path: Path, format: str) -> None:
     for name in ("one", "two"):
         write(tmp_path / name, 40, format=format)

@@ -27,7 +27,7 @@ from shoal.cli.common import (
 )
 from shoal.cli.display import Display, display_for, print_rows
 from shoal.cli.drive import Progress
-from shoal.collect.dataset import load_dataset, story_in
+from shoal.collect.dataset import STORY, load_dataset
 from shoal.collect.folder import Existing, clear, clear_minari, find_story
 from shoal.collect.formats import check_format
 from shoal.collect.minari_export import check_minari, to_minari
@@ -220,7 +220,7 @@ def _shown_on(display: Display) -> Callable[[Written], None]:
 
 def _tell_what_is_there(out: Path) -> None:
     """After an error or Ctrl-C: what can be used, and how to go on."""
-    if story_in(out) is not None and len(dataset := load_dataset(out)):
+    if (out / STORY).is_file() and len(dataset := load_dataset(out)):
         told = f"{len(dataset):,} rows in {_count(len(dataset.parts), 'part')} are complete in {out}"
         print(f"shoal: {told}; --resume goes on from there", file=sys.stderr)
 

@@ -10,7 +10,7 @@
 Loading imports nothing that they name, and unpickles nothing.
 
 Readers of Parquet folders pass over names that begin with an underscore or a dot, so that they see parts and nothing
-else. Where the file is called ``dataset.json``, as it was before, it is read all the same, and renamed by who resumes.
+else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.collect.columns import TEXT, Column, Columns
-from shoal.collect.formats import FORMATS, atomic_file, disk_errors, read_part
+from shoal.collect.formats import FORMATS, atomic_file, read_part
 from shoal.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 STORY = "_dataset.json"
-FORMER_STORY = "dataset.json"
 PART_NAME = re.compile(r"part-\d{5,}\.(parquet|npz)")
 _MOST_BYTES = 256 * 2**20  # of _dataset.json: many times what a million parts take
 
@@ -133,8 +132,6 @@ class Story:
         told = {"format_version": FORMAT_VERSION, "rows": self.rows, "episodes": self.episodes, **asdict(self)}
         with atomic_file(folder / STORY) as file:
             file.write(_as_text(told).encode())
-        with disk_errors(folder):
-            (folder / FORMER_STORY).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Path) -> Story:
@@ -143,8 +140,8 @@ class Story:
         Raises:
             ArgumentError: If it is not there, or not what a dataset has.
         """
-        path = story_in(folder)
-        if path is None:
+        path = folder / STORY
+        if not path.is_file():
             raise ArgumentError(f"{folder}: there is no dataset ({STORY} is missing)")
         try:
             return cls._read(path)
@@ -164,11 +161,6 @@ class Story:
         story = cls(DatasetConfig(**told["config"]), tuple(columns), tuple(parts), tuple(told["next_episode"]))
         _refuse_nonsense(story)
         return story
-
-
-def story_in(folder: Path) -> Path | None:
-    """The file that makes a folder a dataset, if there is one. Where both names are, the former is a leftover."""
-    return next((path for name in (STORY, FORMER_STORY) if (path := folder / name).is_file()), None)
 
 
 def _as_text(told: dict[str, Any]) -> str:

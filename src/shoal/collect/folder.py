@@ -9,7 +9,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from shoal.collect.dataset import FORMER_STORY, PART_NAME, STORY, Story, story_in
+from shoal.collect.dataset import PART_NAME, STORY, Story
 from shoal.collect.formats import disk_errors
 from shoal.errors import ArgumentError, StateError
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 Existing = Literal["refuse", "resume", "overwrite"]
 EXISTING = ("refuse", "resume", "overwrite")
-_STORIES = (STORY, FORMER_STORY)
-_DRAFT = re.compile(rf"\.({PART_NAME.pattern}|{'|'.join(map(re.escape, _STORIES))})\.draft")
+_DRAFT = re.compile(rf"\.({PART_NAME.pattern}|{re.escape(STORY)})\.draft")
 
 
 def find_story(folder: Path, existing: Existing) -> Story | None:
@@ -35,7 +34,7 @@ def find_story(folder: Path, existing: Existing) -> Story | None:
         return None
     if not folder.is_dir():
         raise ArgumentError(f"{folder}: a dataset is a folder, and this is a file")
-    has_story = story_in(folder) is not None
+    has_story = (folder / STORY).exists()
     # Where there is no dataset, a folder with other things in it is one that somebody has named by mistake.
     if not (has_story or is_minari(folder)) and (strangers := _strangers(folder)):
         raise ArgumentError(
@@ -58,14 +57,11 @@ def find_story(folder: Path, existing: Existing) -> Story | None:
 
 def clear(folder: Path, story: Story | None, *, but_minari: bool = False) -> None:
     """Remove what a dataset does not list: all of an old one if there is no story, else what a kill has left."""
-    kept = {part.file for part in story.parts} if story else set()
-    if story is not None and (told := story_in(folder)) is not None:
-        kept.add(told.name)
+    kept = {STORY, *(part.file for part in story.parts)} if story else set()
     with disk_errors(folder):
         if story is None:
             # First of all: from then on there is no dataset, and nobody reads half of one.
-            for name in _STORIES:
-                (folder / name).unlink(missing_ok=True)
+            (folder / STORY).unlink(missing_ok=True)
             if not but_minari:
                 clear_minari(folder)
         for path in folder.iterdir():
@@ -86,7 +82,7 @@ def clear_minari(folder: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    return name in _STORIES or bool(PART_NAME.fullmatch(name) or _DRAFT.fullmatch(name))
+    return name == STORY or bool(PART_NAME.fullmatch(name) or _DRAFT.fullmatch(name))
 
 
 def _strangers(folder: Path) -> list[str]:

@@ -25,7 +25,6 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from shoal.adapters import adapt
 from shoal.build import make_pool, own_recipe
 from shoal.engines.choose import has_numba
-from shoal.envs import TASKS
 from shoal.errors import SpecError, StateError
 from shoal.faces.bbrl.agents.frames import seen_space
 from shoal.faces.bbrl.agents.making import has_autoreset, make_env
@@ -132,9 +131,6 @@ def _is_twin(name: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -
 def _is_compiled(env: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     """Whether there is a compiled env, and what compiles it."""
     if isinstance(env, str):
-        # An alias is another env in Gymnasium: of the same kind, with other random numbers.
-        if env in gym.registry and env not in TASKS:
-            return False
         recipe = own_recipe(env, "auto", 1, kwargs, options.get("wrappers"), options.get("max_episode_steps"))
         return recipe is not None and recipe.is_kernel and has_numba()
     return is_kind(env) and not options.get("wrappers") and has_numba()
