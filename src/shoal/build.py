@@ -102,7 +102,7 @@ def make_pool(
         registered=recipe.registered,
         bounded_actions=bounded_actions,
         finite_rewards=on_nan == "raise",
-        spares_failed_builds=on_fault != "raise",
+        spares_failed_builds=on_fault != "raise" and not (isinstance(on_fault, Restart) and on_fault.keeps_env),
         seed=seed if isinstance(seed, int) else None,
         recycle_above=recycle_above,
     )

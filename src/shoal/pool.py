@@ -293,6 +293,11 @@ class Pool:
         return frozenset(self._dispatch.recovery.dropped)
 
     @property
+    def faulted(self) -> frozenset[int]:
+        """Envs that failed, whose faults were raised, and that wait for their reset."""
+        return frozenset(self._dispatch.ready.faulted)
+
+    @property
     def rows_read(self) -> int:
         """Rows handed out so far; whoever keeps the last one can tell whether it still is."""
         return self._dispatch.reader.rows_read

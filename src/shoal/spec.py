@@ -144,6 +144,15 @@ class Leaf:
         )
 
 
+class RawActions(list[Any]):
+    """Actions that go to their envs as they are: unchecked, and beside the columns. One per env.
+
+    Example:
+        >>> RawActions(["left", None])
+        ['left', None]
+    """
+
+
 class Field(NamedTuple):
     """An info field that an env reports with every row, so that it can be a column."""
 
