@@ -9,15 +9,17 @@ cast, and nothing is refused that a plain call would have taken.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
 from shoal.errors import SpecError
 from shoal.spec import SpaceTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 ASIDE = "shoal.aside"
 TRUNCATED = "TimeLimit.truncated"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.adapters.ding_env import Anything
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class NervexEnv:

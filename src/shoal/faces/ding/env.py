@@ -8,10 +8,10 @@ from typing import Any
 
 import gymnasium as gym
 
-from shoal.adapters.ding_env import FIELDS, TRUNCATED
+from shoal.adapters.ding_env import TRUNCATED
 
 
-class BaseEnvTimestep(namedtuple("BaseEnvTimestep", FIELDS)):
+class BaseEnvTimestep(namedtuple("BaseEnvTimestep", ["obs", "reward", "done", "info"])):
     """What a step returns: ``(obs, reward, done, info)``, and which way an episode has ended.
 
     Example:

@@ -67,5 +67,5 @@ def setup_ding_env_manager(
     cls = BaseEnvManagerV2 if debug else SubprocessEnvManagerV2
     cfg = cls.default_config()
     if context is not None and not debug:
-        cfg.context = context
+        cfg["context"] = context
     return cls([partial(env.clone, caller)] * env_num, cfg)

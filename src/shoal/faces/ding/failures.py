@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shoal.errors import FaultError
+
+
+_kinds: dict[tuple[type[FaultError], type[Exception]], type[FaultError]] = {}
 
 
 def failure(error: FaultError, env_id: int, attempts: int, timesteps: Mapping[int, Any] | None = None) -> FaultError:
@@ -27,11 +29,16 @@ def failure(error: FaultError, env_id: int, attempts: int, timesteps: Mapping[in
     return new
 
 
-@lru_cache(maxsize=256)
-def _kind(fault: type[FaultError], cause: type[BaseException]) -> type[FaultError]:
+def _kind(fault: type[FaultError], cause: type[Any]) -> type[FaultError]:
     """A class that is both; just the first if Python cannot make one of the two."""
     if not issubclass(cause, Exception) or issubclass(fault, cause):
         return fault
+    if (fault, cause) not in _kinds:
+        _kinds[fault, cause] = _mixed(fault, cause)
+    return _kinds[fault, cause]
+
+
+def _mixed(fault: type[FaultError], cause: type[Exception]) -> type[FaultError]:
     members = {
         "__module__": fault.__module__,
         "__doc__": fault.__doc__,

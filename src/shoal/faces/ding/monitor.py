@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.errors import WrongSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class VectorEvalMonitor:

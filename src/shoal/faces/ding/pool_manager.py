@@ -31,8 +31,8 @@ class PoolEnvManager:
     holds the true last observation of its episode, and ``ready_obs`` the first one of the next.
 
     Args:
-        cfg: ``env_id``, ``env_num``, ``batch_size``; ``engine`` and ``seed`` if they matter; options of the env, such as
-            ``frame_skip``.
+        cfg: ``env_id``, ``env_num``, ``batch_size``; ``engine`` and ``seed`` if they matter; options of the env, such
+            as ``frame_skip``.
 
     Example:
         >>> cfg = PoolEnvManager.default_config()
@@ -134,7 +134,7 @@ class PoolEnvManager:
 
     def seed(self, seed: int | Sequence[int], dynamic_seed: bool | None = None) -> None:
         """Keep seeds until the next reset of all envs; each episode then gets one of its own that follows."""
-        self._seed = seed if isinstance(seed, (int, np.integer)) else list(seed)  # type: ignore[assignment]
+        self._seed = seed if isinstance(seed, (int, np.integer)) else list(seed)
 
     def close(self) -> None:
         """End all envs. May be called twice."""

@@ -31,7 +31,7 @@ def _atari(caller: str) -> list[Wrap]:
         return gym.wrappers.FrameStackObservation(env, 4)
 
     def clip(env: Any) -> Any:
-        return gym.wrappers.TransformReward(env, lambda reward: float(np.sign(reward)))
+        return gym.wrappers.TransformReward(env, lambda reward: float(np.sign(float(reward))))
 
     return [prepare, stack, *([clip] if is_collector else [])]
 

@@ -97,7 +97,7 @@ class EnvSupervisor(BaseEnvManager):
         }
         self._type = type_
         super().__init__(env_fn, cfg)
-        self._core.events = self._events = deque()
+        self._core.events = self._events = deque[tuple[int, str, Any]]()
         self._requests: dict[int, int] = {}
         self._numbers = count()
 
@@ -172,7 +172,7 @@ class EnvSupervisor(BaseEnvManager):
 
     @property
     def ready_obs(self) -> Any:
-        """Observations of the envs that wait for an action, as one array or tree of arrays; a list if there are none."""
+        """Observations of the envs that wait for an action, as an array or a tree of them; ``[]`` if nobody waits."""
         found = super().ready_obs
         return stack(list(found.values())) if found else []
 

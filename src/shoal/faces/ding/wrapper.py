@@ -29,8 +29,8 @@ class DingEnvWrapper(BaseEnv):
 
     Args:
         env: An env, or None if ``cfg["env_id"]`` is to be made at the first reset.
-        cfg: ``env_id``; ``env_wrapper``, a preset or a list of wrappers; ``act_scale``, to take actions from -1 to 1 for
-            any bounds; ``rew_clip``, to have no reward below -10.
+        cfg: ``env_id``; ``env_wrapper``, a preset or a list of wrappers; ``act_scale``, to take actions from -1 to 1
+            for any bounds; ``rew_clip``, to have no reward below -10.
         seed_api: Whether an env of the old gym is seeded by its method ``seed``.
         caller: ``"collector"`` or ``"evaluator"``, which presets make a difference of.
         is_gymnasium: Which of the two kinds it is shows by itself; this is taken for compatibility.
@@ -73,14 +73,14 @@ class DingEnvWrapper(BaseEnv):
         if self._inner is None:
             env = self._raw_env
             if env is None:
-                mode = {} if self._replay_path is None else {"render_mode": "rgb_array"}
+                mode: dict[str, Any] = {} if self._replay_path is None else {"render_mode": "rgb_array"}
                 env = gym.make(self._cfg.env_id, **mode)
             for wrap in self._wrap:
                 env = wrap(env)
             self._inner = env
         return self._inner
 
-    def reset(self) -> Any:
+    def reset(self) -> Any:  # type: ignore[override]
         """Start an episode."""
         if self._replay_path is not None and self._recorder is None:
             fps = (getattr(self._env, "metadata", None) or {}).get("render_fps", 30)
@@ -116,7 +116,7 @@ class DingEnvWrapper(BaseEnv):
             return self._seed
         return self._seed + 100 * int(self._draws.randint(1, 1000))
 
-    def step(self, action: Any) -> BaseEnvTimestep:
+    def step(self, action: Any) -> BaseEnvTimestep:  # type: ignore[override]
         """Take one step."""
         action = _plain(action)
         if self._cfg.get("act_scale"):
@@ -171,12 +171,12 @@ class DingEnvWrapper(BaseEnv):
     # ------------------------------------------------------------------ values
 
     @property
-    def observation_space(self) -> Any:
+    def observation_space(self) -> Any:  # type: ignore[override]
         """The env's own, with float32 in place of float64."""
         return _in_float32(as_gymnasium(self._env.observation_space))
 
     @property
-    def action_space(self) -> Any:
+    def action_space(self) -> Any:  # type: ignore[override]
         """The env's own."""
         return as_gymnasium(self._env.action_space)
 

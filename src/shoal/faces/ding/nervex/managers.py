@@ -98,8 +98,8 @@ class BaseEnvManager:
             What the env's ``pack(obs=...)`` makes of the observations.
         """
         ids = self._ids(env_id, None if reset_param is None else len(reset_param), "reset_param")
-        for i, own in zip(ids, reset_param or [None] * len(ids), strict=True):
-            self._pool.async_reset(options=None if own is None else dict(own), env_id=[i])
+        for i, own in zip(ids, reset_param or [{}] * len(ids), strict=True):
+            self._pool.async_reset(options=dict(own) or None, env_id=[i])
         found = self._gather(ids)
         self._env_done.update(dict.fromkeys(ids, False))
         return self._packer.pack(obs=_shaped(found, env_id))
