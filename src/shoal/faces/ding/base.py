@@ -227,16 +227,15 @@ class BaseEnvManager:
             WrongSeed: If it is none of these.
             WrongSetting: If it is a list of another length.
         """
-        if isinstance(seed, numbers.Integral):
-            seeds = {i: int(seed) + i for i in range(self.env_num)}
-        elif isinstance(seed, (list, tuple)):
+        if isinstance(seed, (list, tuple)):
             if len(seed) != self.env_num:
                 raise WrongSetting(f"seed: expected {self.env_num} seeds, one per env, got {len(seed)}")
-            seeds = dict(enumerate(seed))
+            seeds = {i: _int(own) for i, own in enumerate(seed)}
         elif isinstance(seed, dict):
-            seeds = {self._known(i): own for i, own in seed.items()}
+            seeds = {self._known(i): _int(own) for i, own in seed.items()}
         else:
-            raise WrongSeed(f"seed: expected an int, a list or a dict of ints, got {seed!r}")
+            first = _int(seed)
+            seeds = {i: first + i for i in range(self.env_num)}
         self._core.seeds.update(seeds)
         self._core.dynamic_seed = dynamic_seed
         if seeds and hasattr(self.action_space, "seed"):
@@ -303,3 +302,9 @@ class BaseEnvManager:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"{type(self).__name__}({self.env_num} envs, {state})"
+
+
+def _int(seed: Any) -> int:
+    if not isinstance(seed, numbers.Integral):
+        raise WrongSeed(f"seed: expected an int, or a list or a dict of ints, got {seed!r}")
+    return int(seed)
