@@ -297,7 +297,12 @@ def _bounds(space: Space[Any]) -> tuple[Any, Any]:
         return 0, 1
     if isinstance(space, spaces.Box) and not space.shape:
         return space.low.item(), space.high.item()
-    return getattr(space, "low", None), getattr(space, "high", None)
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iu":
+        limits = np.iinfo(space.dtype)
+        if (space.low == limits.min).all() and (space.high == limits.max).all():
+            return None, None  # whatever its dtype can hold is inside
+    return low, high
 
 
 def _flatten(space: Space[Any], value: Any, path: str, error: type[SpecError | ActionError]) -> list[Any]:

@@ -189,7 +189,10 @@ def fitter(space: Space[Any]) -> Callable[[Any], bool]:
         )
     dtype, shape = np.dtype(space.dtype), tuple(space.shape or ())
     if shape:
-        return lambda value: value.__class__ is np.ndarray and value.dtype == dtype and value.shape == shape
+        # Numpy has one object for each plain dtype, which is quicker to recognise than to compare.
+        return lambda value: (
+            value.__class__ is np.ndarray and (value.dtype is dtype or value.dtype == dtype) and value.shape == shape
+        )
     numbers = (int, np.int64) if dtype == _INT64 else (dtype.type,)
     return lambda value: value.__class__ in numbers
 
@@ -224,6 +227,7 @@ class DingEnv:
         tree = SpaceTree(self.observation_space, "observation")
         self._blank = tree.unflatten([leaf.blank() if leaf.is_array else None for leaf in tree.leaves])
         self._attempts = attempts
+        self._step = env.step if attempts == 1 else self._try
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Seed the env if that is due, and start an episode."""
@@ -243,30 +247,43 @@ class DingEnv:
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step; a ``done`` that is due to a time limit is a truncation."""
-        timestep = self._try(self._unpack(action))
+        timestep = self._step(self._unpack(action))
+        if getattr(timestep, "_fields", None) != FIELDS:
+            return self._unusual(timestep)
+        obs, reward, done, info = timestep
+        if reward.__class__ is np.ndarray and reward.dtype is _FLOAT32 and reward.shape == (1,) and self._fits(obs):
+            number = reward.item()
+        else:
+            obs, number, info = self._set_aside(timestep)
+        if not done:
+            return obs, number, False, False, info if info.__class__ is dict else dict(info)
+        truncated = bool(info.get(TRUNCATED, False))
+        return obs, number, not truncated, truncated, dict(info)
+
+    def _unusual(self, timestep: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """A timestep that has more than the four fields goes beside its row, as a whole."""
         try:
-            obs, reward, done, info = timestep.obs, timestep.reward, bool(timestep.done), timestep.info
+            info, done = dict(timestep.info), bool(timestep.done)
+            obs = timestep.obs if self._fits(timestep.obs) else self._blank
         except AttributeError as error:
             raise SpecError(
                 f"step must return a namedtuple with {', '.join(FIELDS)}, got {type(timestep).__name__} ({error})"
             ) from error
-        if info.__class__ is not dict:
-            info = dict(info)
+        truncated = done and bool(info.get(TRUNCATED, False))
+        return obs, 0.0, done and not truncated, truncated, {**info, ASIDE: {"timestep": timestep}}
+
+    def _set_aside(self, timestep: Any) -> tuple[Any, float, dict[str, Any]]:
+        """Observation, reward and info for a row, with what fits no column in the info."""
+        obs, reward, _, info = timestep
         aside: dict[str, Any] = {}
-        if len(timestep) != len(FIELDS):
-            aside["timestep"] = timestep
         if not self._fits(obs):
             aside["obs"], obs = obs, self._blank
-        if reward.__class__ is np.ndarray and reward.dtype == _FLOAT32 and reward.shape == (1,):
+        number = 0.0
+        if isinstance(reward, np.ndarray) and reward.dtype == _FLOAT32 and reward.shape == (1,):
             number = reward.item()
         else:
-            aside["reward"], number = reward, 0.0
-        if aside:
-            info = {**info, ASIDE: aside}
-        if not done:
-            return obs, number, False, False, info
-        truncated = bool(info.get(TRUNCATED, False))
-        return obs, number, not truncated, truncated, info
+            aside["reward"] = reward
+        return obs, number, {**info, ASIDE: aside}
 
     def _try(self, action: Any) -> Any:
         for attempt in range(1, self._attempts):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import MissingSetting, WrongSetting
+from shoal.machine import usable_cores
 from shoal.recovery import Restart
 
 if TYPE_CHECKING:
@@ -67,10 +68,11 @@ class Settings:
         reset_timeout: Seconds for a reset, the way to the env and back included.
         construct_timeout: Seconds until an env must be built.
         context: How worker processes start.
-        num_workers: How many of them; None for one per env.
+        num_workers: How many of them; None leaves it to ``workers_for``.
         wait_num: How many answers a step waits for at least, in the asynchronous form.
         step_wait_timeout: How long it gathers more of them.
         resets_inside: Whether a step waits for the resets that it has led to.
+        is_uneven: Whether envs step at their own pace.
         spares_steps: Whether a step that fails is an abnormal timestep even if its env is not built anew.
     """
 
@@ -88,6 +90,7 @@ class Settings:
     step_wait_timeout: float | None = None
     resets_inside: bool = True
     spares_steps: bool = False
+    is_uneven: bool = False
 
     @classmethod
     def of(cls, cfg: Mapping[str, Any], *, has_processes: bool = False) -> Settings:
@@ -132,9 +135,24 @@ class Settings:
         """How often a step is tried on the same env; one that is to be built anew is not tried again."""
         return 1 if self.renews or self.spares_steps else self.attempts
 
+    def workers_for(self, num_envs: int) -> int:
+        """How many worker processes to start.
+
+        An env that may be lost, or goes at its own pace, has a process to itself. So have all others as long as there
+        are cores for them: envs that can only take turns do so faster within one process than as several.
+        """
+        if self.num_workers is not None:
+            return min(self.num_workers, num_envs)
+        has_deadline = self.step_timeout is not None or self.reset_timeout != self.construct_timeout
+        if self.renews or self.is_uneven or has_deadline:
+            return num_envs
+        return min(num_envs, max(2, usable_cores()))
+
     @property
-    def on_fault(self) -> Restart:
+    def on_fault(self) -> Restart | str:
         """The same, as the pool's rules."""
+        if self.attempts == 1 and not self.renews and not self.spares_steps:
+            return "raise"
         return Restart(
             budget=None,
             backoff_s=self.retry_waiting_s,

@@ -1,13 +1,16 @@
-"""Managers that run their envs in processes, one each."""
+"""Managers that run their envs in processes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.faces.ding.base import BaseEnvManager
 from shoal.faces.ding.core import Manners
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shoal.faces.ding.config import Settings
 
 QUICK_RESET_S = 0.1
@@ -34,6 +37,9 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
     }
     _has_processes = True
 
+    def _settings(self, cfg: Mapping[str, Any]) -> Settings:
+        return replace(super()._settings(cfg), is_uneven=True)
+
     def _manners(self, settings: Settings) -> Manners:
         return Manners(engine="process", as_they_come=True, waits_for_all=False, closes_on_failure=True)
 
@@ -51,6 +57,9 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
         "wait_num": float("inf"),
         "step_wait_timeout": None,
     }
+
+    def _settings(self, cfg: Mapping[str, Any]) -> Settings:
+        return replace(super()._settings(cfg), is_uneven=False)
 
     def _manners(self, settings: Settings) -> Manners:
         return Manners(engine="process", as_they_come=True, quick_reset_s=QUICK_RESET_S, closes_on_failure=True)

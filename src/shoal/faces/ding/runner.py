@@ -85,14 +85,15 @@ class Runner:
             for env_fn, path in zip(env_fns, replay_paths, strict=True)
         ]
         self.num_envs = len(factories)
+        self._all_ids = list(range(self.num_envs))
         self._forms = ActionForms(spaces[1])
         self.pool = make_pool(
             factories,
             engine=engine,
             name=getattr(env_fns[0], "__name__", type(env_fns[0]).__name__),
-            num_workers=(settings.num_workers or self.num_envs) if engine == "process" else None,
+            num_workers=settings.workers_for(self.num_envs) if engine == "process" else None,
             start_method=_START_METHODS.get(settings.context, settings.context),
-            batch_size=self.num_envs - 1 if as_they_come and self.num_envs > 1 else None,
+            as_ready=as_they_come,
             autoreset="disabled",
             check="off",  # the adapter has seen to it that rows fit
             on_nan="pass",
@@ -123,9 +124,8 @@ class Runner:
 
     def step(self, actions: Mapping[int, Any]) -> Batch:
         """Step envs of a pool in which nothing is under way, and wait for all of them."""
-        packed = self._packed(list(actions.values()))
         ids = list(actions)
-        return self.pool.step(packed, None if ids == list(range(self.num_envs)) else ids)
+        return self.pool.step(self._packed(list(actions.values())), None if ids == self._all_ids else ids)
 
     def _packed(self, actions: list[Any]) -> Any:
         if not self._forms.has_column:
@@ -159,15 +159,14 @@ class Runner:
 
     def timesteps(self, batch: Batch) -> list[BaseEnvTimestep]:
         """The timestep of every row."""
-        observations = self._rows_of(batch.obs)
-        rewards = list(batch.reward.astype(np.float32)[:, None])
+        rewards = batch.reward.astype(np.float32)[:, None]
         dones = (batch.terminated | batch.truncated).tolist()
-        infos = dict(batch.infos)
-        made: list[BaseEnvTimestep] = []
-        for row, (obs, reward, done) in enumerate(zip(observations, rewards, dones, strict=True)):
-            info = infos.get(row)
-            timestep = BaseEnvTimestep(obs, reward, done, {} if info is None else info)
-            made.append(timestep if info is None else _completed(timestep, info))
+        infos: list[dict[str, Any]] = [{} for _ in dones]
+        for row, info in batch.infos:
+            infos[row] = info
+        made = list(map(BaseEnvTimestep, self._rows_of(batch.obs), rewards, dones, infos))
+        for row, info in batch.infos:
+            made[row] = _completed(made[row], info)
         return made
 
     # ------------------------------------------------------------------ beside

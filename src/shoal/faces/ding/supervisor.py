@@ -102,7 +102,7 @@ class EnvSupervisor(BaseEnvManager):
         self._numbers = count()
 
     def _settings(self, cfg: Mapping[str, Any]) -> Settings:
-        return replace(super()._settings(cfg), spares_steps=True)
+        return replace(super()._settings(cfg), spares_steps=True, is_uneven=True)
 
     def _manners(self, settings: Settings) -> Manners:
         return Manners(engine=self._type.value, as_they_come=True, quick_reset_s=QUICK_RESET_S)

@@ -26,6 +26,13 @@ class TreeArray(Mapping[str, Any]):
         own = {key: TreeArray(value) if isinstance(value, Mapping) else value for key, value in items.items()}
         object.__setattr__(self, "_items", own)
 
+    @classmethod
+    def of(cls, items: dict[str, Any]) -> TreeArray:
+        """A tree around a dict in which everything is an array or a tree already."""
+        tree = cls.__new__(cls)
+        object.__setattr__(tree, "_items", items)
+        return tree
+
     def __getattr__(self, key: str) -> Any:
         # While it is being unpickled there is nothing to look into yet.
         if key.startswith("__") or key not in object.__getattribute__(self, "_items"):
@@ -56,9 +63,9 @@ class TreeArray(Mapping[str, Any]):
 
 def stack(rows: Sequence[Any]) -> Any:
     """Rows as one array; a ``TreeArray`` of arrays if they are dicts."""
-    if isinstance(rows[0], Mapping):
+    if rows[0].__class__ is not np.ndarray and isinstance(rows[0], Mapping):
         return TreeArray({key: stack([row[key] for row in rows]) for key in rows[0]})
-    return np.stack([np.asarray(row) for row in rows])
+    return np.array(rows)
 
 
 def rows_of(batch: Any) -> list[Any]:
@@ -71,6 +78,8 @@ def rows_of(batch: Any) -> list[Any]:
 
 def tree_of(value: Any) -> Any:
     """An observation or reward as an array, or as a ``TreeArray`` of arrays."""
+    if value.__class__ is np.ndarray:
+        return value
     if isinstance(value, Mapping):
         return TreeArray({key: tree_of(item) for key, item in value.items()})
     return None if value is None else np.asarray(value)

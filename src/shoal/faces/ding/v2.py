@@ -15,7 +15,6 @@ from shoal.faces.ding.tree import TreeArray, info_tree, rows_of, stack, tree_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NO_INFO = TreeArray({})
 _FLAGS = (np.array(False), np.array(True))
 
 
@@ -89,12 +88,12 @@ class SubprocessEnvManagerV2(ArrayForm, SyncSubprocessEnvManager):
 def tree_timestep(env_id: int, timestep: Any) -> TreeArray:
     """A timestep as a tree of arrays."""
     done = timestep.done
-    return TreeArray(
+    return TreeArray.of(
         {
             "obs": tree_of(timestep.obs),
             "reward": tree_of(timestep.reward),
             "done": None if done is None else _FLAGS[bool(done)].copy(),
-            "info": info_tree(timestep.info) if timestep.info else _NO_INFO,
+            "info": info_tree(timestep.info) if timestep.info else TreeArray.of({}),
             "env_id": np.array(env_id),
         }
     )
