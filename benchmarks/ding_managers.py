@@ -139,7 +139,8 @@ def measure(given: argparse.Namespace) -> None:
     for kind in given.kinds:
         ours, theirs = rates["shoal", kind], rates["ding", kind]
         ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-        print(f"  {kind:26} shoal {statistics.median(ours):9,.0f}  DI-engine {statistics.median(theirs):9,.0f}  x {ratio:.1f}")
+        own, other = statistics.median(ours), statistics.median(theirs)
+        print(f"  {kind:26} shoal {own:9,.0f}  DI-engine {other:9,.0f}  x {ratio:.1f}")
 
 
 def main() -> None:

@@ -48,6 +48,16 @@ class Leaf:
         zero = np.zeros(self.shape, self.dtype)
         return zero if self.low is None else np.clip(zero, self.low, self.high).astype(self.dtype)
 
+    def without_bounds(self) -> Leaf:
+        """The same leaf for continuous values that may leave the space, and without bounds that nothing can exceed."""
+        if self.dtype.kind == "f":
+            return replace(self, low=-np.inf, high=np.inf)
+        if self.dtype.kind in "iu" and self.low is not None:
+            limits = np.iinfo(self.dtype)
+            if np.all(self.low == limits.min) and np.all(self.high == limits.max):
+                return replace(self, low=None, high=None)
+        return self
+
     def fit(self, value: Any) -> Any:
         """One env's value as this leaf stores it.
 
@@ -183,9 +193,7 @@ class SpaceTree:
     def without_bounds(self) -> SpaceTree:
         """The same tree for callers whose continuous values may leave the space; NaN may still not enter."""
         tree = copy(self)
-        tree.leaves = tuple(
-            replace(leaf, low=-np.inf, high=np.inf) if leaf.dtype.kind == "f" else leaf for leaf in self.leaves
-        )
+        tree.leaves = tuple(leaf.without_bounds() for leaf in self.leaves)
         return tree
 
     def flatten(self, value: Any) -> list[Any]:
@@ -297,12 +305,7 @@ def _bounds(space: Space[Any]) -> tuple[Any, Any]:
         return 0, 1
     if isinstance(space, spaces.Box) and not space.shape:
         return space.low.item(), space.high.item()
-    low, high = getattr(space, "low", None), getattr(space, "high", None)
-    if isinstance(space, spaces.Box) and space.dtype.kind in "iu":
-        limits = np.iinfo(space.dtype)
-        if (space.low == limits.min).all() and (space.high == limits.max).all():
-            return None, None  # whatever its dtype can hold is inside
-    return low, high
+    return getattr(space, "low", None), getattr(space, "high", None)
 
 
 def _flatten(space: Space[Any], value: Any, path: str, error: type[SpecError | ActionError]) -> list[Any]:

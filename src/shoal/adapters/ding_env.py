@@ -72,7 +72,8 @@ def as_gymnasium(space: Any) -> Space[Any]:
     if kind not in _NATIVE or not hasattr(space, "contains"):
         return Anything()
     if kind == "Box":
-        return spaces.Box(space.low, space.high, space.shape, space.dtype)
+        low, high = np.asarray(space.low, space.dtype), np.asarray(space.high, space.dtype)
+        return spaces.Box(low, high, space.shape, space.dtype)
     if kind == "Discrete":
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     return spaces.MultiDiscrete(space.nvec) if kind == "MultiDiscrete" else spaces.MultiBinary(space.n)
