@@ -325,7 +325,7 @@ class Core:
             self.states[env_id] = EnvState.ERROR
             if not tells_of_fault(timestep.info):
                 return False
-            _log.warning("env %d begins anew: %s", env_id, timestep.info["err"])
+            _log.info("env %d begins anew: %s", env_id, timestep.info["err"])
             return self.settings.auto_reset
         if not timestep.done:
             return False
