@@ -232,11 +232,15 @@ class Dispatch:
 
     def restart(self, env_id: Ids, seed: Seed) -> list[int]:
         """Start building envs anew, whatever state they are in; returns the ids."""
+        return self.begin_reset(seed, None, self.renew(env_id))
+
+    def renew(self, env_id: Ids) -> list[int]:
+        """Have envs built anew with their next reset, dropping what they were doing; returns the ids."""
         ids = self.check_ids(env_id)
         self._abandon(ids)
         for i in ids:
             self.recovery.renew(i)
-        return self.begin_reset(seed, None, ids)
+        return ids
 
     def check_ids(self, env_id: Ids) -> list[int]:
         """Env ids as a list of ints, each in range and given once; None means all."""

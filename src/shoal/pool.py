@@ -147,6 +147,12 @@ class Pool:
             ids = self._dispatch.restart(env_id, seed)
             return self._dispatch.receive(ids, len(ids))
 
+    def renew(self, env_id: Ids = None) -> None:
+        """Have all envs, or those in ``env_id``, built anew with their next reset: ``restart`` in two parts."""
+        with self._gate:
+            self._dispatch.settle()
+            self._dispatch.renew(env_id)
+
     # ------------------------------------------------------------------ the asynchronous pair
 
     def async_reset(self, seed: Seed = None, options: Options = None, env_id: Ids = None) -> None:

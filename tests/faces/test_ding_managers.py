@@ -475,6 +475,29 @@ def test_a_step_has_a_deadline_in_fractions_of_seconds_from_any_thread(form: Any
     assert manager.closed is (form is not BaseEnvManager)
 
 
+def test_an_env_that_hung_is_built_anew_by_its_reset(launched: Any) -> None:
+    manager = launched(BaseEnvManager, lengths=(9, 9), step_timeout=0.3)
+    manager.step({0: 0, 1: 0})
+    with pytest.raises(TimeoutError):
+        manager.step({0: "hang", 1: 0})
+    assert states(manager) == {0: "ERROR", 1: "RUN"}
+    manager.reset({0: {"stat": "back"}})
+    assert rows(manager.ready_obs) == {0: [0, 0, 0], 1: [1, 0, 2]}
+    assert manager.stat == ["back", None]
+
+
+def test_actions_come_by_id(form: Any, launched: Any) -> None:
+    with pytest.raises(AssertionError, match="by env id, got list"):
+        launched(form).step([0, 0])
+
+
+def test_workers_are_shared_when_nothing_speaks_against_it(launched: Any) -> None:
+    form = SyncSubprocessEnvManager
+    assert len(set(launched(form, (9,) * 4, num_workers=2).pid)) == 2
+    assert len(set(launched(form, (9,) * 3, retry_type="renew").pid)) == 3
+    assert len(set(launched(form, (9,) * 3, step_timeout=9).pid)) == 3
+
+
 def test_a_reset_has_a_deadline(form: Any, launched: Any) -> None:
     manager = launched(form, launch=False, reset_timeout=0.5)
     with pytest.raises(TimeoutError, match="Env 0 reset"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +15,7 @@ from shoal.faces.ding.reference import Reference
 from shoal.faces.ding.states import EnvState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 
 class BaseEnvManager:
@@ -70,8 +71,7 @@ class BaseEnvManager:
 
     def _manners(self, settings: Settings) -> Manners:
         # Whoever is to be left behind when its time is up must not be in our own thread.
-        has_deadline = settings.step_timeout is not None or settings.reset_timeout is not None
-        return Manners(engine="thread" if has_deadline else "serial")
+        return Manners(engine="thread" if settings.has_deadline else "serial")
 
     # ------------------------------------------------------------------ what it is
 
@@ -214,6 +214,8 @@ class BaseEnvManager:
             FaultError: If an env has failed for good. ``timesteps`` has what the others have answered.
         """
         self._check_open()
+        if not isinstance(actions, Mapping):
+            raise WrongSetting(f"actions: expected a dict of actions by env id, got {type(actions).__name__}")
         return self._core.step(actions)
 
     def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:

@@ -73,6 +73,7 @@ class Settings:
         step_wait_timeout: How long it gathers more of them.
         resets_inside: Whether a step waits for the resets that it has led to.
         is_uneven: Whether envs step at their own pace.
+        has_deadline: Whether the caller has set one for steps or resets.
         spares_steps: Whether a step that fails is an abnormal timestep even if its env is not built anew.
     """
 
@@ -91,6 +92,7 @@ class Settings:
     resets_inside: bool = True
     spares_steps: bool = False
     is_uneven: bool = False
+    has_deadline: bool = False
 
     @classmethod
     def of(cls, cfg: Mapping[str, Any], *, has_processes: bool = False) -> Settings:
@@ -127,6 +129,7 @@ class Settings:
             auto_reset=bool(cfg.auto_reset),
             step_timeout=_seconds("step_timeout", cfg.step_timeout),
             reset_timeout=reset_timeout,
+            has_deadline=not (cfg.step_timeout is None and cfg.reset_timeout is None),
             **own,
         )
 
@@ -143,8 +146,7 @@ class Settings:
         """
         if self.num_workers is not None:
             return min(self.num_workers, num_envs)
-        has_deadline = self.step_timeout is not None or self.reset_timeout != self.construct_timeout
-        if self.renews or self.is_uneven or has_deadline:
+        if self.renews or self.is_uneven or self.has_deadline:
             return num_envs
         return min(num_envs, max(2, usable_cores()))
 

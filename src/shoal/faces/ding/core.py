@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import FaultError, ManagerState, ShoalError, UnknownEnv
+from shoal.errors import EnvTimeout, FaultError, ManagerState, ShoalError, UnknownEnv, WorkerDied
 from shoal.faces.ding.failures import failure
 from shoal.faces.ding.runner import Runner, Wish, tells_of_fault
 from shoal.faces.ding.states import EnvState
@@ -80,6 +80,8 @@ class Core:
         # Envs that are being reset, and until when they are worth waiting for.
         self._resetting: dict[int, float] = {}
         self._stepping: set[int] = set()
+        # Envs that hang or died: there is nothing left of them that could be reset.
+        self._lost: set[int] = set()
         self._answers: dict[int, Any] = {}
         self.events: deque[tuple[int, str, Any]] | None = None
 
@@ -122,7 +124,7 @@ class Core:
         """End all envs. May be called twice."""
         runner, self._runner = self._runner, None
         self._note(range(self.num_envs), EnvState.VOID)
-        for kept in (self.ready_obs, self._resetting, self._stepping, self._answers):
+        for kept in (self.ready_obs, self._resetting, self._stepping, self._lost, self._answers):
             kept.clear()
         if runner is not None:
             runner.close()
@@ -135,6 +137,9 @@ class Core:
     def begin_reset(self, ids: Iterable[int]) -> None:
         """Start resetting envs with what each was last given."""
         wishes = {i: self._wish(i) for i in ids}
+        if lost := [i for i in wishes if i in self._lost]:
+            self.runner.renew(lost)
+            self._lost.difference_update(lost)
         self.runner.begin_reset(wishes)
         until = monotonic() + self.manners.quick_reset_s
         for i in wishes:
@@ -352,6 +357,8 @@ class Core:
             self._stepping.discard(i)
             self._resetting.pop(i, None)
             self.states[i] = EnvState.ERROR
+        if isinstance(error, (EnvTimeout, WorkerDied)):
+            self._lost.update(failed)
         told = failure(error, error.env_id, self.settings.attempts, self._answers)
         if was_resetting or self.manners.closes_on_failure:
             self.close()

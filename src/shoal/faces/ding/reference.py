@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_log = logging.getLogger("shoal")
 _SPACES = ("observation_space", "action_space", "reward_space")
 
 
@@ -18,17 +20,24 @@ class Reference:
 
     def __init__(self, env_fn: Callable[[], Any]) -> None:
         self.env = env_fn()
+        self._is_closed = False
         try:
             found = self._look()
         except Exception:
             self.env.reset()
             found = self._look()
-            self.env.close()
+            self.close()
         self.observation_space, self.action_space, self.reward_space = found
 
     def _look(self) -> list[Any]:
         return [getattr(self.env, name) for name in _SPACES]
 
     def close(self) -> None:
-        """Let go of whatever the env holds."""
-        self.env.close()
+        """Let go of whatever the env holds; once, and without a fuss."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.env.close()
+        except Exception:
+            _log.warning("close failed in the env that was built to look at", exc_info=True)

@@ -118,6 +118,10 @@ class Runner:
             if wish.options is not None:
                 self.pool.async_reset(None if wish.seed is None else [wish.seed], wish.options, [i])
 
+    def renew(self, ids: Sequence[int]) -> None:
+        """Have envs that were lost built anew with their next reset."""
+        self.pool.renew(ids)
+
     def begin_step(self, actions: Mapping[int, Any]) -> None:
         """Start one step per env."""
         self.pool.send(self._packed(list(actions.values())), list(actions))
