@@ -84,7 +84,7 @@ class Settings:
     auto_reset: bool
     step_timeout: float | None
     reset_timeout: float | None
-    construct_timeout: float | None = None
+    construct_timeout: float | None = 60.0
     context: str | None = None
     num_workers: int | None = None
     wait_num: float = float("inf")

@@ -135,7 +135,7 @@ class Core:
     # ------------------------------------------------------------------ resets
 
     def begin_reset(self, ids: Iterable[int]) -> None:
-        """Start resetting envs with what each was last given."""
+        """Start resetting envs with what each was last given; those that were lost are built anew."""
         wishes = {i: self._wish(i) for i in ids}
         if lost := [i for i in wishes if i in self._lost]:
             self.runner.renew(lost)
@@ -153,8 +153,9 @@ class Core:
             self._static_seeds.pop(env_id, None)
             if self.dynamic_seed is False:
                 self._static_seeds[env_id] = seed
-        # Only envs that are built anew need to be told once more.
-        static = self._static_seeds.get(env_id) if self.settings.renews else None
+        # Only envs that are built anew need to be told once more, and telling takes time.
+        may_be_new = self.settings.renews or self.settings.attempts > 1 or env_id in self._lost
+        static = self._static_seeds.get(env_id) if may_be_new else None
         return Wish(self.reset_param[env_id], seed, self.dynamic_seed, static)
 
     def reset(self, ids: Iterable[int]) -> None:
