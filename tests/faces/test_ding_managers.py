@@ -241,6 +241,7 @@ def test_attributes_are_those_of_every_env(form: Any, launched: Any) -> None:
     manager = launched(form)
     assert manager.label == ["env0", "env1"]
     assert manager.length == [2, 3]
+    assert manager.inverse == [1.0, 1.0]
     assert not hasattr(manager, "no_such_thing")
     with pytest.raises(RuntimeError, match="secret"):
         manager.secret()

@@ -103,5 +103,9 @@ class Tally:
     def label(self) -> str:
         return f"env{self.index}"
 
+    @property
+    def inverse(self) -> float:
+        return 1 / self.resets  # an env that was never reset cannot tell
+
     def __repr__(self) -> str:
         return f"Tally({self.index})"

@@ -278,9 +278,9 @@ class BaseEnvManager:
     def __getattr__(self, key: str) -> Any:
         """An attribute of every env, or its method, if it is one that may be called."""
         reference = self.__dict__.get("_reference")
-        if reference is None or key.startswith("__") or not hasattr(reference.env, key):
+        if reference is None or key.startswith("__") or not reference.has(key):
             raise AttributeError(f"neither {type(self).__name__} nor its envs have an attribute {key!r}")
-        if callable(getattr(reference.env, key)) and hasattr(getattr(reference.env, key), "__self__"):
+        if reference.has_method(key):
             if key not in self.method_name_list:
                 raise RuntimeError(
                     f"{key!r} is a method of the envs, and not one of those that may be called through a manager: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,20 @@ class Reference:
 
     def _look(self) -> list[Any]:
         return [getattr(self.env, name) for name in _SPACES]
+
+    def has(self, name: str) -> bool:
+        """Whether envs have an attribute of this name. One that fails in an env that was never reset is one, too."""
+        try:
+            return hasattr(self.env, name)
+        except Exception:
+            return True
+
+    def has_method(self, name: str) -> bool:
+        """Whether envs have a method of this name."""
+        try:
+            return inspect.ismethod(getattr(self.env, name, None))
+        except Exception:
+            return False
 
     def close(self) -> None:
         """Let go of whatever the env holds; once, and without a fuss."""
