@@ -211,7 +211,7 @@ def test_an_env_that_was_meddled_with_is_told(make_pool: MakePool, tmp_path: Pat
     assert told(pool, 0, tmp_path).gaps == ()
     pool.set_attr("tag", 5, env_id=[0])
     pool.reset(seed=1)
-    assert told(pool, 0, tmp_path).gaps == ("the env was changed by call or set_attr ('tag'), which is not recorded",)
+    assert told(pool, 0, tmp_path).gaps == ("the env was changed by what is not recorded ('tag')",)
     assert told(pool, 1, tmp_path).gaps == ()
     pool.restart()
     assert told(pool, 0, tmp_path).gaps == ()

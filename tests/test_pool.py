@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -21,6 +22,7 @@ from shoal.errors import (
     BusyPool,
     ClosedPool,
     EnvCallError,
+    EnvStepError,
     NothingInFlight,
     NotReset,
     RecvTimeout,
@@ -28,6 +30,7 @@ from shoal.errors import (
     ShoalError,
     StateError,
 )
+from shoal.spec import RawActions
 from shoal.testing import CountingEnv, FaultEnv, SampleEnv, SleepyEnv, TextEnv, WrappedBufferEnv, read_row
 
 leak_guard = pytest.fixture(autouse=True)(testing.leak_guard)
@@ -898,3 +901,59 @@ def test_strings_are_observed_as_they_are(make: MakePool) -> None:
     batch = pool.reset(seed=1)
     assert batch.obs.shape == (3,)
     assert all(type(text) is str for text in batch.obs)
+
+
+# ---------------------------------------------------------------------- beside the columns
+
+
+class Listener(gymnasium.Env[Any, Any]):
+    """Tells what it was given."""
+
+    observation_space = spaces.Discrete(100)
+
+    def __init__(self, space: Any) -> None:
+        self.action_space = space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        return 0, 0.0, False, False, {"given": action}
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(2), spaces.Tuple([spaces.Discrete(2)] * 2)], ids=["one", "two"])
+def test_raw_actions_arrive_as_they_are(engine: str, make_pool: MakePool, space: Any) -> None:
+    pool = make_pool([partial(Listener, space)] * 3, engine=engine, num_workers=2)
+    pool.reset()
+    batch = pool.step(RawActions(["left", None, {"a": 1}]))
+    assert [info["given"] for _, info in batch.infos] == ["left", None, {"a": 1}]
+    assert pool.step(RawActions([7]), env_id=[2]).infos == [(0, {"given": 7})]
+    with pytest.raises(ActionError, match="expected 3 values"):
+        pool.step(RawActions([7]))
+    assert (
+        pool.step(pool.spec.action.unflatten([np.zeros(3, np.int64)] * len(pool.spec.action.leaves))).env_id.size == 3
+    )
+
+
+def test_a_whole_pool_can_hand_out_rows_as_they_come(engine: str, make_pool: MakePool) -> None:
+    pool = make_pool(CountingEnv, 3, engine=engine, num_workers=2, as_ready=True, autoreset="disabled")
+    pool.reset()
+    pool.send(np.zeros(1, np.int64), [1])
+    pool.async_reset(env_id=[0])
+    pool.send(np.zeros(1, np.int64), [2])
+    seen: list[int] = []
+    while len(seen) < 3:
+        seen += pool.recv(min_batch=1).env_id.tolist()
+    assert sorted(seen) == [0, 1, 2]
+
+
+def test_who_failed_can_be_asked(make_pool: MakePool) -> None:
+    fns = [partial(FaultEnv, "raise", at=1), CountingEnv, partial(FaultEnv, "raise", at=1)]
+    pool = make_pool(fns, engine="serial")
+    pool.reset()
+    assert pool.faulted == frozenset()
+    with pytest.raises(EnvStepError):
+        pool.step(np.zeros(3, np.int64))
+    assert pool.faulted == {0, 2}
+    pool.reset()
+    assert pool.faulted == frozenset()

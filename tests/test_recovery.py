@@ -45,7 +45,9 @@ def test_without_backoff_nobody_waits() -> None:
     assert {Restart(backoff_s=0.0).wait_s(count) for count in range(100)} == {0.0}
 
 
-@pytest.mark.parametrize("wrong", [{"budget": -1}, {"quiet_s": -0.1}, {"backoff_s": -1}, {"longest_s": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"budget": -1}, {"quiet_s": -0.1}, {"backoff_s": -1}, {"longest_s": -1}, {"tries": 0}]
+)
 def test_rules_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(errors.ArgumentError, match=rf"on_fault: .*{next(iter(wrong.values()))}"):
         Restart(**wrong)
@@ -251,3 +253,46 @@ def test_what_is_forgiven_is_forgotten() -> None:
         recovery.take(i, fault(i), cuts=True)
     recovery.forgive([1])
     assert (list(recovery.due), list(recovery.notes)) == ([0], [0])
+
+
+# ---------------------------------------------------------------------- tries, and envs that are kept
+
+
+def test_resets_that_fail_too_often_in_a_row_are_an_error() -> None:
+    recovery = Recovery(Restart(budget=None, tries=3), [None])
+    for _ in range(2):
+        recovery.take(0, fault(phase="reset"), cuts=False)
+    with pytest.raises(errors.EnvResetError) as caught:
+        recovery.take(0, fault(phase="reset"), cuts=False)
+    assert "failed 3 times in a row" in caught.value.__notes__[-1]
+
+
+def test_the_step_that_came_before_is_no_try() -> None:
+    recovery = Recovery(Restart(budget=None, tries=2), [None])
+    recovery.take(0, fault(), cuts=True)
+    recovery.take(0, fault(phase="reset"), cuts=False)
+    with pytest.raises(errors.EnvResetError):
+        recovery.take(0, fault(phase="reset"), cuts=False)
+
+
+@pytest.mark.parametrize(
+    ("lost", "is_rebuilt"),
+    [
+        ({"phase": "reset"}, False),
+        ({"phase": "construct"}, True),
+        ({"error_class": errors.WorkerDied}, True),
+        ({"error_class": errors.EnvTimeout}, True),
+    ],
+)
+def test_an_env_that_raised_is_kept_and_one_that_is_lost_is_not(lost: dict[str, Any], is_rebuilt: bool) -> None:
+    recovery = Recovery(Restart(keeps_env=True), [None])
+    recovery.take(0, fault(**lost), cuts=False)
+    request, _ = recovery.due[0]
+    assert (request.incarnation == 1) is is_rebuilt
+    assert (request.seed is not None) is is_rebuilt
+
+
+def test_steps_may_be_left_to_the_caller() -> None:
+    recovery = Recovery(Restart(spares_steps=False), [None])
+    assert recovery.handles(fault(phase="reset"))
+    assert not recovery.handles(fault(phase="step"))

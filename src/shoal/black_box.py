@@ -77,6 +77,8 @@ class BlackBox:
                 self.note_step_of_all()
             else:
                 self._note_steps(ids)
+            if requests:
+                self._meddled.update(dict.fromkeys(requests, "an action beside its columns"))
             return
         for i in ids:
             request = requests.get(i, _PLAIN) if requests else _PLAIN
@@ -168,7 +170,7 @@ class BlackBox:
         if not all(is_json(reset.options) for reset in self._resets(env_id)):
             gaps.append("a reset had options that JSON cannot hold, and is repeated without them")
         if env_id in self._meddled:
-            gaps.append(f"the env was changed by call or set_attr ({self._meddled[env_id]!r}), which is not recorded")
+            gaps.append(f"the env was changed by what is not recorded ({self._meddled[env_id]!r})")
         return tuple(gaps)
 
 

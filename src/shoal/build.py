@@ -65,6 +65,7 @@ def make_pool(
     close_timeout: float = 5.0,
     bounded_actions: bool = True,
     implicit_reset: bool = False,
+    as_ready: bool = False,
     name: str | None = None,
 ) -> Pool:
     """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` most of the others.
@@ -102,7 +103,7 @@ def make_pool(
         registered=recipe.registered,
         bounded_actions=bounded_actions,
         finite_rewards=on_nan == "raise",
-        spares_failed_builds=on_fault != "raise",
+        spares_failed_builds=on_fault != "raise" and not (isinstance(on_fault, Restart) and on_fault.keeps_env),
         seed=seed if isinstance(seed, int) else None,
         recycle_above=recycle_above,
     )
@@ -113,6 +114,7 @@ def make_pool(
             running,
             autoreset=config.autoreset,
             batch_size=batch_size,
+            as_ready=as_ready,
             seed=seed,
             copy=copy,
             engine_reason=reason,

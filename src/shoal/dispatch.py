@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.engines.base import Command, Engine, Request
-from shoal.errors import RecvTimeout, StateError
+from shoal.errors import ActionError, RecvTimeout, StateError
 from shoal.fault_desk import FaultDesk
 from shoal.fault_rows import FaultRows
 from shoal.nan_watch import NanWatch
@@ -25,6 +25,7 @@ from shoal.recovery import Recovery, Restart
 from shoal.seeding import Seed, seeds_of
 from shoal.sending import Sender
 from shoal.slot import Autoreset
+from shoal.spec import RawActions
 from shoal.traffic import Held, Traffic
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class Dispatch:
 
     def step_all(self, action: Any) -> Batch:
         """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
-        if (self._implicit_reset and not self.ready.all_ready) or self.recovery.intervenes:
+        is_plain = not self.recovery.intervenes and action.__class__ is not RawActions
+        if not is_plain or (self._implicit_reset and not self.ready.all_ready):
             ids = self.begin_step(action, None)
             return self.receive(ids, len(ids))
         if self._step_now is not None:
@@ -166,8 +168,10 @@ class Dispatch:
         ids = self.check_ids(env_id)
         if not (self._is_async and dropped and any(i in dropped for i in ids)):
             return self.begin_step(action, env_id)
-        leaves = self._action.fit_batch(action, len(ids))
         rows = [row for row, i in enumerate(ids) if i not in dropped]
+        if isinstance(action, RawActions):
+            return self._begin_raw([ids[row] for row in rows], RawActions(action[row] for row in rows))
+        leaves = self._action.fit_batch(action, len(ids))
         if not rows:
             return []
         return self.begin_step(self._action.unflatten([leaf[rows] for leaf in leaves]), [ids[row] for row in rows])
@@ -175,6 +179,8 @@ class Dispatch:
     def begin_step(self, action: Any, env_id: Ids) -> list[int]:
         """Check actions and start one step per env; returns the ids."""
         ids = self.check_ids(env_id)
+        if isinstance(action, RawActions):
+            return self._begin_raw(ids, action)
         leaves = self._action.fit_batch(action, len(ids), None if env_id is None else ids)
         if self._implicit_reset and not self.ready.all_ready and self.ready.fresh_N[ids].any():
             self._begin_fresh(ids, leaves)
@@ -186,6 +192,13 @@ class Dispatch:
             self.sender.step_all(ids, leaves)
         else:
             self.sender.step_idle(ids, leaves)
+        return ids
+
+    def _begin_raw(self, ids: list[int], actions: RawActions) -> list[int]:
+        if len(actions) != len(ids):
+            raise ActionError(f"action: expected {len(ids)} values, one per env, got {len(actions)}")
+        self.ready.refuse_unready(ids)
+        self.sender.send(ids, [Held(Command.STEP, (), Request(action=(action,))) for action in actions])
         return ids
 
     def _begin_fresh(self, ids: list[int], leaves: list[np.ndarray[Any, Any]]) -> None:
@@ -219,11 +232,15 @@ class Dispatch:
 
     def restart(self, env_id: Ids, seed: Seed) -> list[int]:
         """Start building envs anew, whatever state they are in; returns the ids."""
+        return self.begin_reset(seed, None, self.renew(env_id))
+
+    def renew(self, env_id: Ids) -> list[int]:
+        """Have envs built anew with their next reset, dropping what they were doing; returns the ids."""
         ids = self.check_ids(env_id)
         self._abandon(ids)
         for i in ids:
             self.recovery.renew(i)
-        return self.begin_reset(seed, None, ids)
+        return ids
 
     def check_ids(self, env_id: Ids) -> list[int]:
         """Env ids as a list of ints, each in range and given once; None means all."""

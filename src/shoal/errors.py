@@ -3,15 +3,21 @@
     ShoalError
     ├── SpecError             an env broke its declared contract (spaces, reward, flags, step tuple)
     ├── ArgumentError         an argument of a call makes no sense (seed, options, batch size, engine name)
+    │   ├── WrongSetting      a manager of DI-engine's dialect was given settings or arguments that make no sense
+    │   ├── MissingSetting    a config of DI-engine's dialect lacks a key
+    │   ├── WrongSeed         what was given as a seed is none
+    │   └── UnknownEnv        a manager has no env of this id
     ├── ActionError           what was sent cannot be an action for those envs; nothing has moved
     │   ├── WrongDtype        an array has another type than its spec, where no cast is made
     │   ├── MissingAction     a dict of actions lacks a key
+    │   ├── WrongActionType   an action is of a type that an env of DI-engine's dialect does not take
     │   └── AgentActionError  an agent of BBRL's dialect found actions in the workspace that no env can take
     ├── WorkspaceError        a workspace or an agent of BBRL's dialect was asked for what it cannot give
     ├── StateError            the call does not fit the state of the pool
     │   ├── ClosedPool        the pool is closed
     │   ├── BusyPool          another thread is inside the pool
     │   ├── NotReset          an env was stepped before its reset, or after its episode ended without autoreset
+    │   ├── ManagerState      a manager of DI-engine's dialect is closed, or one of its envs is not running
     │   └── NothingInFlight   recv without anything sent
     ├── RecvTimeout           recv(timeout=...) ran out; nothing is lost, call recv again
     ├── FaultError            an env or its worker failed
@@ -50,6 +56,24 @@ class ArgumentError(ShoalError, ValueError):
     """An argument of a call makes no sense."""
 
 
+class WrongSetting(ArgumentError, AssertionError):
+    """A manager of DI-engine's dialect was given settings or arguments that make no sense."""
+
+
+class MissingSetting(ArgumentError, AttributeError):
+    """A config of DI-engine's dialect lacks a key."""
+
+
+class WrongSeed(ArgumentError, TypeError):
+    """What was given as a seed is none."""
+
+
+class UnknownEnv(ArgumentError, KeyError, RuntimeError):
+    """A manager has no env of this id."""
+
+    __str__ = Exception.__str__  # a KeyError shows its text as a repr
+
+
 class ActionError(ShoalError, ValueError):
     """What was sent cannot be an action for those envs. Raised before any env moves."""
 
@@ -62,6 +86,10 @@ class MissingAction(ActionError, KeyError):
     """A dict of actions lacks a key."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
+
+
+class WrongActionType(ActionError, TypeError):
+    """An action is of a type that an env of DI-engine's dialect does not take."""
 
 
 class AgentActionError(ActionError, AssertionError):
@@ -86,6 +114,10 @@ class BusyPool(StateError):
 
 class NotReset(StateError):
     """An env was stepped before its first reset, or past the end of its episode without autoreset."""
+
+
+class ManagerState(StateError, AssertionError):
+    """A manager of DI-engine's dialect is closed or open when it must not be, or one of its envs is not running."""
 
 
 class NothingInFlight(StateError):

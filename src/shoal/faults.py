@@ -36,6 +36,11 @@ class Fault:
         """The class of the error."""
         return self.error_class or FAULT_OF_PHASE[self.where.phase]
 
+    @property
+    def loses_env(self) -> bool:
+        """Whether there is no env any more that could be reset: it hangs, died with its worker, or was never built."""
+        return self.error_class is not None or self.where.phase == "construct"
+
     def as_dict(self) -> dict[str, str]:
         """Class, text, traceback and phase, as plain data."""
         return {

@@ -44,6 +44,8 @@ class Pool:
         engine: A started engine.
         autoreset: The boundary rule the engine's envs run under.
         batch_size: Rows per ``recv``.
+        as_ready: Whether ``recv`` returns rows as they come even if a batch is the whole pool; it then returns as many
+            as are under way, or as the caller is content with.
         seed: Seed for the first reset of each env that is given none.
         copy: Whether observations are copies. If False, a synchronous pool returns views, which stay valid until
             the pool has been called ``blocks - 1`` more times.
@@ -68,6 +70,7 @@ class Pool:
         *,
         autoreset: Autoreset,
         batch_size: int | None = None,
+        as_ready: bool = False,
         seed: Seed = None,
         copy: bool = True,
         engine_reason: str = "",
@@ -83,7 +86,7 @@ class Pool:
         self.autoreset = autoreset
         self.num_envs = engine.rows.layout.num_envs
         self.batch_size = batch_size or self.num_envs
-        self.is_async = self.batch_size < self.num_envs
+        self.is_async = as_ready or self.batch_size < self.num_envs
         self._engine_reason = engine_reason
         self._dispatch = Dispatch(
             engine,
@@ -143,6 +146,12 @@ class Pool:
             self._dispatch.settle()
             ids = self._dispatch.restart(env_id, seed)
             return self._dispatch.receive(ids, len(ids))
+
+    def renew(self, env_id: Ids = None) -> None:
+        """Have all envs, or those in ``env_id``, built anew with their next reset: ``restart`` in two parts."""
+        with self._gate:
+            self._dispatch.settle()
+            self._dispatch.renew(env_id)
 
     # ------------------------------------------------------------------ the asynchronous pair
 
@@ -291,6 +300,11 @@ class Pool:
     def dropped(self) -> frozenset[int]:
         """Envs that failed and are out, under ``on_fault="drop"``."""
         return frozenset(self._dispatch.recovery.dropped)
+
+    @property
+    def faulted(self) -> frozenset[int]:
+        """Envs that failed, whose faults were raised, and that wait for their reset."""
+        return frozenset(self._dispatch.ready.faulted)
 
     @property
     def rows_read(self) -> int:

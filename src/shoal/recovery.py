@@ -40,6 +40,10 @@ class Restart:
         quiet_s: Seconds without a fault after which an env is trusted again.
         backoff_s: Seconds that the second restart in a row waits.
         longest_s: The longest wait.
+        tries: Resets in a row that may fail before that is an error; None for as many as the budget has.
+        keeps_env: Whether an env that raised, and is still there, is reset instead of being built anew.
+        spares_steps: Whether a step that failed is one row, cut short; if not, it raises, and only resets are tried
+            again.
 
     Example:
         >>> Restart(budget=3).wait_s(1), Restart(backoff_s=0.5).wait_s(3)
@@ -50,10 +54,15 @@ class Restart:
     quiet_s: float = 60.0
     backoff_s: float = 0.1
     longest_s: float = 10.0
+    tries: int | None = None
+    keeps_env: bool = False
+    spares_steps: bool = True
 
     def __post_init__(self) -> None:
         if self.budget is not None and self.budget < 0:
             raise ArgumentError(f"on_fault: a budget of {self.budget} restarts makes no sense")
+        if self.tries is not None and self.tries < 1:
+            raise ArgumentError(f"on_fault: expected at least 1 try, got {self.tries}")
         for name in ("quiet_s", "backoff_s", "longest_s"):
             if getattr(self, name) < 0:
                 raise ArgumentError(f"on_fault: {name} must not be negative, got {getattr(self, name)}")
@@ -160,7 +169,8 @@ class Recovery:
     ) -> None:
         self._spares = spares
         self.policy = "restart" if isinstance(on_fault, Restart) else on_fault
-        self.ledger = Ledger(on_fault if isinstance(on_fault, Restart) else Restart(), clock)
+        self._rules = on_fault if isinstance(on_fault, Restart) else Restart()
+        self.ledger = Ledger(self._rules, clock)
         self.incarnations = [0] * len(roots)
         self.due: dict[int, tuple[Request, float]] = {}
         self.notes: dict[int, FaultNote] = {}
@@ -181,7 +191,9 @@ class Recovery:
 
     def handles(self, fault: Fault) -> bool:
         """Whether a fault becomes a row, and not an error."""
-        return fault.spares_env or self.policy != "raise"
+        if fault.spares_env or self.policy == "drop":
+            return True
+        return self.policy != "raise" and (self._rules.spares_steps or fault.where.phase != "step")
 
     def note_seeds(self, ids: Iterable[int], seeds: Iterable[int | None]) -> None:
         """The caller has given these envs seeds: their restarts continue from there."""
@@ -193,7 +205,8 @@ class Recovery:
         """Decide what becomes of an env that failed.
 
         Raises:
-            FaultError: If it has used up its restarts, or no env is left. Then the error tells all there is to tell.
+            FaultError: If it has used up its restarts or tries, or no env is left. Then the error tells all there is
+                to tell.
         """
         told = self.notes.pop(env_id, None)
         if fault.spares_env:
@@ -201,8 +214,12 @@ class Recovery:
         elif self.policy == "drop":
             self._drop(env_id, fault)
         else:
+            self._check_tries(env_id, fault, told)
             not_before = self.ledger.charge(env_id, fault)
-            self.renew(env_id, not_before)
+            if self._rules.keeps_env and not fault.loses_env:
+                self.due[env_id] = (Request(), not_before)
+            else:
+                self.renew(env_id, not_before)
         self.notes[env_id] = FaultNote(
             told.fault if told else fault,
             self.incarnations[env_id],
@@ -210,6 +227,19 @@ class Recovery:
             attempts=told.attempts + 1 if told else 1,
             folder=told.folder if told else folder,
         )
+
+    def _check_tries(self, env_id: int, fault: Fault, told: FaultNote | None) -> None:
+        """Raise if an env has failed to begin an episode as often as it may."""
+        most = self._rules.tries
+        if most is None or fault.where.phase == "step":
+            return
+        # What cut the episode short, if anything did, was a step.
+        failed = 1 if told is None else told.attempts + 1 - told.cuts
+        if failed >= most:
+            error = fault.to_error()
+            if most > 1:
+                error.add_note(f"Env {env_id} has failed {failed} times in a row to begin an episode")
+            raise error
 
     def _spare(self, env_id: int, fault: Fault, tries: int) -> None:
         """Have a sound env reset; one whose resets do not help is not as sound as that."""

@@ -48,6 +48,16 @@ class Leaf:
         zero = np.zeros(self.shape, self.dtype)
         return zero if self.low is None else np.clip(zero, self.low, self.high).astype(self.dtype)
 
+    def without_bounds(self) -> Leaf:
+        """The same leaf for continuous values that may leave the space, and without bounds that nothing can exceed."""
+        if self.dtype.kind == "f":
+            return replace(self, low=-np.inf, high=np.inf)
+        if self.dtype.kind in "iu" and self.low is not None:
+            limits = np.iinfo(self.dtype)
+            if np.all(self.low == limits.min) and np.all(self.high == limits.max):
+                return replace(self, low=None, high=None)
+        return self
+
     def fit(self, value: Any) -> Any:
         """One env's value as this leaf stores it.
 
@@ -144,6 +154,15 @@ class Leaf:
         )
 
 
+class RawActions(list[Any]):
+    """Actions that go to their envs as they are: unchecked, and beside the columns. One per env.
+
+    Example:
+        >>> RawActions(["left", None])
+        ['left', None]
+    """
+
+
 class Field(NamedTuple):
     """An info field that an env reports with every row, so that it can be a column."""
 
@@ -174,9 +193,7 @@ class SpaceTree:
     def without_bounds(self) -> SpaceTree:
         """The same tree for callers whose continuous values may leave the space; NaN may still not enter."""
         tree = copy(self)
-        tree.leaves = tuple(
-            replace(leaf, low=-np.inf, high=np.inf) if leaf.dtype.kind == "f" else leaf for leaf in self.leaves
-        )
+        tree.leaves = tuple(leaf.without_bounds() for leaf in self.leaves)
         return tree
 
     def flatten(self, value: Any) -> list[Any]:

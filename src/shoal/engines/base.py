@@ -51,7 +51,8 @@ class Request:
     Attributes:
         seed: For RESET.
         options: For RESET.
-        action: For STEP, the values of object leaves, in leaf order.
+        action: For STEP, the values of object leaves, in leaf order; where there are none, the action itself, in
+            place of what stands in the columns.
         call: For CALL, ``(operation, name, args, kwargs)``.
         incarnation: Build the env anew first, as its nth self.
         generator: Then give it this generator, so that it goes on where another left off.

@@ -245,7 +245,10 @@ def _close(env_id: int, slot: Slot) -> None:
 
 
 def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
-    """A function that gives env ``i`` its action, as a value of the env's own that nobody else will change."""
+    """A function that gives env ``i`` its action, as a value of the env's own that nobody else will change.
+
+    An action that comes beside its columns stands in their place.
+    """
     tree = rows.spec.action
     columns = rows.action
     if tree.is_single:
@@ -253,10 +256,12 @@ def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
         if column is None:
             return lambda env_id, objects: objects[0]
         if not tree.leaves[0].shape:
-            return lambda env_id, objects: column[env_id]
-        return lambda env_id, objects: column[env_id].copy()
+            return lambda env_id, objects: objects[0] if objects else column[env_id]
+        return lambda env_id, objects: objects[0] if objects else column[env_id].copy()
 
     def read_tree(env_id: int, objects: tuple[Any, ...]) -> Any:
+        if objects and not tree.has_objects:
+            return objects[0]
         rest = iter(objects)
         return tree.unflatten([next(rest) if c is None else np.array(c[env_id])[()] for c in columns])
 

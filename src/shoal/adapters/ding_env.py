@@ -1,0 +1,337 @@
+"""Envs of DI-engine's kind as Gymnasium envs.
+
+Such an env has ``reset(**kwargs) -> obs``, ``step(action) -> (obs, reward, done, info)`` and ``seed(seed[, dynamic])``,
+and takes and gives whatever its author liked. What has the form that its spaces announce travels in columns; anything
+else goes beside them, in the info under ``ASIDE``, and whoever reads the row puts it back in its place. So nothing is
+cast, and nothing is refused that a plain call would have taken.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from shoal.errors import SpecError
+from shoal.spec import SpaceTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+ASIDE = "shoal.aside"
+TRUNCATED = "TimeLimit.truncated"
+FIELDS = ("obs", "reward", "done", "info")
+_FLOAT32 = np.dtype(np.float32)
+_INT64 = np.dtype(np.int64)
+_NATIVE = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
+_log = logging.getLogger("shoal")
+
+
+class Anything(Space[Any]):
+    """The space of everything, for values that nobody has described.
+
+    Example:
+        >>> Anything().contains("a word"), Anything() == Anything()
+        (True, True)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None, None)
+
+    def contains(self, x: Any) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Whether its values are arrays of one shape."""
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Anything)
+
+    def __hash__(self) -> int:
+        return hash(Anything)
+
+    def __repr__(self) -> str:
+        return "Anything()"
+
+
+def as_gymnasium(space: Any) -> Space[Any]:
+    """A space of the old gym as Gymnasium's; one that is neither can hold anything."""
+    if isinstance(space, Space):
+        return space
+    kind = type(space).__name__
+    if kind == "Dict":
+        return spaces.Dict({key: as_gymnasium(child) for key, child in space.spaces.items()})
+    if kind == "Tuple":
+        return spaces.Tuple([as_gymnasium(child) for child in space.spaces])
+    if kind not in _NATIVE or not hasattr(space, "contains"):
+        return Anything()
+    if kind == "Box":
+        low, high = np.asarray(space.low, space.dtype), np.asarray(space.high, space.dtype)
+        return spaces.Box(low, high, space.shape, space.dtype)
+    if kind == "Discrete":
+        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    return spaces.MultiDiscrete(space.nvec) if kind == "MultiDiscrete" else spaces.MultiBinary(space.n)
+
+
+# ---------------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An action that goes beside its column."""
+
+    action: Any
+
+
+class ActionForms:
+    """How actions travel in a column and arrive as what they were.
+
+    A number for a ``Discrete`` space may be given as an int, a numpy int, or an array of shape ``()`` or ``(1,)``, and
+    envs make a difference. So its column holds the form next to the value.
+
+    Attributes:
+        space: What the pool takes for the env's action space.
+
+    Example:
+        >>> forms = ActionForms(spaces.Discrete(3))
+        >>> column = forms.pack([2, np.array([1])])
+        >>> [forms.unpack(row) for row in column]
+        [2, array([1])]
+        >>> forms.pack(["left"]) is None
+        True
+    """
+
+    def __init__(self, space: Any) -> None:
+        own = as_gymnasium(space)
+        self.is_discrete = isinstance(own, spaces.Discrete)
+        if self.is_discrete:
+            limits = np.iinfo(np.int64)
+            self.space: Space[Any] = spaces.Box(limits.min, limits.max, (2,), np.int64)
+        elif isinstance(own, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)) and own.shape:
+            self.space = own
+        else:
+            self.space = Anything()
+        self.has_column = not isinstance(self.space, Anything)
+
+    def pack(self, actions: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+        """Actions as one array for the pool; None if one of them fits no column."""
+        if self.is_discrete:
+            return _pack_numbers(actions)
+        shape, dtype = self.space.shape, self.space.dtype
+        for action in actions:
+            if action.__class__ is not np.ndarray or action.dtype != dtype or action.shape != shape:
+                return None
+        return np.array(actions)
+
+    def unpack(self, action: Any) -> Any:
+        """What the env is to get."""
+        if action.__class__ is Given:
+            return action.action
+        if not self.is_discrete:
+            return action
+        form, value = action.tolist()
+        if form == 0:
+            return value
+        if form == 1:
+            return np.int64(value)
+        return np.array(value if form == 2 else [value])
+
+
+def _pack_numbers(actions: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+    rows = []
+    for action in actions:
+        kind = action.__class__
+        if kind is int:
+            rows.append((0, action))
+        elif kind is np.int64:
+            rows.append((1, action))
+        elif kind is np.ndarray and action.dtype == _INT64 and action.ndim < 2 and action.size == 1:
+            rows.append((2 + action.ndim, action.item()))
+        else:
+            return None
+    try:
+        return np.array(rows, np.int64)
+    except OverflowError:
+        return None
+
+
+# ---------------------------------------------------------------------- observations
+
+
+def pool_space(space: Any) -> Space[Any]:
+    """The observation space that a pool gets: the env's own if it is made of arrays, else the space of everything."""
+    own = as_gymnasium(space)
+    return Anything() if SpaceTree(own, "observation").has_objects else own
+
+
+def fitter(space: Space[Any]) -> Callable[[Any], bool]:
+    """A function that tells whether a value comes out of the columns of this space as the same value."""
+    if isinstance(space, Anything):
+        return lambda value: True
+    if isinstance(space, spaces.Dict):
+        children = {key: fitter(child) for key, child in space.spaces.items()}
+        return lambda value: (
+            value.__class__ is dict
+            and value.keys() == children.keys()
+            and all([fits(value[key]) for key, fits in children.items()])
+        )
+    if isinstance(space, spaces.Tuple):
+        parts = [fitter(child) for child in space.spaces]
+        return lambda value: (
+            value.__class__ is tuple
+            and len(value) == len(parts)
+            and all([fits(item) for fits, item in zip(parts, value, strict=True)])
+        )
+    dtype, shape = np.dtype(space.dtype), tuple(space.shape or ())
+    if shape:
+        # Numpy has one object for each plain dtype, which is quicker to recognise than to compare.
+        return lambda value: (
+            value.__class__ is np.ndarray and (value.dtype is dtype or value.dtype == dtype) and value.shape == shape
+        )
+    numbers = (int, np.int64) if dtype == _INT64 else (dtype.type,)
+    return lambda value: value.__class__ in numbers
+
+
+# ---------------------------------------------------------------------- the env
+
+
+class DingEnv:
+    """A DI-engine env with Gymnasium's interface.
+
+    ``options`` of a reset may hold ``kwargs`` for the env's own, ``seeded`` (the seed is the caller's, and not that of
+    an env which was built anew), ``dynamic_seed``, and ``static_seed``, which an env that was built anew gets.
+
+    Args:
+        env: The env.
+        observation_space: As told by the env, or by another of its kind.
+        action_space: Likewise.
+        attempts: How often a step that raises is tried, with the same action, on the same env.
+    """
+
+    metadata: Mapping[str, Any] = {}
+    render_mode = None
+    spec = None
+
+    def __init__(self, env: Any, observation_space: Any, action_space: Any, attempts: int = 1) -> None:
+        self.env = env
+        self.observation_space = pool_space(observation_space)
+        forms = ActionForms(action_space)
+        self.action_space = forms.space
+        self._unpack = forms.unpack
+        self._fits = fitter(self.observation_space)
+        tree = SpaceTree(self.observation_space, "observation")
+        self._blank = tree.unflatten([leaf.blank() if leaf.is_array else None for leaf in tree.leaves])
+        self._attempts = attempts
+        self._step = env.step if attempts == 1 else self._try
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Seed the env if that is due, and start an episode."""
+        asked = options or {}
+        if seed is not None:
+            self._seed(seed, asked)
+        obs = self.env.reset(**(asked.get("kwargs") or {}))
+        return (obs, {}) if self._fits(obs) else (self._blank, {ASIDE: {"obs": obs}})
+
+    def _seed(self, seed: int, asked: Mapping[str, Any]) -> None:
+        if not asked.get("seeded") and "static_seed" in asked:
+            self.env.seed(asked["static_seed"], False)
+        elif asked.get("dynamic_seed") is None:
+            self.env.seed(seed)
+        else:
+            self.env.seed(seed, asked["dynamic_seed"])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step; a ``done`` that is due to a time limit is a truncation."""
+        timestep = self._step(self._unpack(action))
+        if getattr(timestep, "_fields", None) != FIELDS:
+            return self._unusual(timestep)
+        obs, reward, done, info = timestep
+        if reward.__class__ is np.ndarray and reward.dtype is _FLOAT32 and reward.shape == (1,) and self._fits(obs):
+            number = reward.item()
+        else:
+            obs, number, info = self._set_aside(timestep)
+        if not done:
+            return obs, number, False, False, info if info.__class__ is dict else dict(info)
+        truncated = bool(info.get(TRUNCATED, False))
+        return obs, number, not truncated, truncated, dict(info)
+
+    def _unusual(self, timestep: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """A timestep that has more than the four fields goes beside its row, as a whole."""
+        try:
+            info, done = dict(timestep.info), bool(timestep.done)
+            obs = timestep.obs if self._fits(timestep.obs) else self._blank
+        except AttributeError as error:
+            raise SpecError(
+                f"step must return a namedtuple with {', '.join(FIELDS)}, got {type(timestep).__name__} ({error})"
+            ) from error
+        truncated = done and bool(info.get(TRUNCATED, False))
+        return obs, 0.0, done and not truncated, truncated, {**info, ASIDE: {"timestep": timestep}}
+
+    def _set_aside(self, timestep: Any) -> tuple[Any, float, dict[str, Any]]:
+        """Observation, reward and info for a row, with what fits no column in the info."""
+        obs, reward, _, info = timestep
+        aside: dict[str, Any] = {}
+        if not self._fits(obs):
+            aside["obs"], obs = obs, self._blank
+        number = 0.0
+        if isinstance(reward, np.ndarray) and reward.dtype == _FLOAT32 and reward.shape == (1,):
+            number = reward.item()
+        else:
+            aside["reward"] = reward
+        return obs, number, {**info, ASIDE: aside}
+
+    def _try(self, action: Any) -> Any:
+        for attempt in range(1, self._attempts):
+            try:
+                return self.env.step(action)
+            except Exception:
+                _log.warning("step failed in %r, attempt %d of %d", self.env, attempt, self._attempts, exc_info=True)
+        return self.env.step(action)
+
+    def read(self, name: str) -> Any:
+        """An attribute of the env; None if it has none of this name."""
+        return getattr(self.env, name, None)
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a method of the env returns."""
+        return getattr(self.env, name)(*args, **kwargs)
+
+    def picture(self) -> Any:
+        """What the env looks like, as an array: from the simulator, or the env inside, or the env itself."""
+        inner = getattr(self.env, "_env", self.env)
+        if hasattr(inner, "sim"):
+            return inner.sim.render(camera_name="track", height=128, width=128)[::-1]
+        return inner.render() if getattr(inner, "render_mode", None) else inner.render(mode="rgb_array")
+
+    def close(self) -> None:
+        """Close the env."""
+        self.env.close()
+
+
+@dataclass(frozen=True)
+class MakeDingEnv:
+    """Builds a DI-engine env wherever it will run, and tells it where to keep its replays."""
+
+    env_fn: Callable[[], Any]
+    observation_space: Any
+    action_space: Any
+    attempts: int = 1
+    replay_path: str | None = None
+
+    @property
+    def __wrapped__(self) -> Callable[[], Any]:
+        """What the user gave; who searches it for what cannot be pickled names it as the user would."""
+        return self.env_fn
+
+    def __call__(self) -> DingEnv:
+        """Build it."""
+        env = self.env_fn()
+        if self.replay_path is not None:
+            env.enable_save_replay(self.replay_path)
+        return DingEnv(env, self.observation_space, self.action_space, self.attempts)

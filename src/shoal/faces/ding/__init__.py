@@ -1,0 +1,59 @@
+"""DI-engine's dialect: env managers that take actions by env id, with a pool behind them.
+
+    base, processes, v2, supervisor    the managers
+    gym_vector, pool_manager           managers for envs that speak other dialects
+    env, wrapper                       what one env is, and Gymnasium's envs made to be that
+    factory                            managers by their names in a config
+    nervex                             the managers of nerveX, from which these descend
+
+Every name is also here:
+
+    >>> import gymnasium
+    >>> from shoal.faces.ding import BaseEnvManager, DingEnvWrapper
+    >>> fns = [lambda: DingEnvWrapper(gymnasium.make("CartPole-v1"))] * 4
+    >>> manager = BaseEnvManager(fns, BaseEnvManager.default_config())
+    >>> manager.launch()
+    >>> sorted(manager.ready_obs)
+    [0, 1, 2, 3]
+    >>> manager.close()
+
+It needs nothing of DI-engine.
+"""
+
+from shoal.faces.ding.base import BaseEnvManager
+from shoal.faces.ding.config import Config
+from shoal.faces.ding.env import BaseEnv, BaseEnvTimestep
+from shoal.faces.ding.factory import MANAGERS, create_env_manager, get_env_manager_cls, setup_ding_env_manager
+from shoal.faces.ding.gym_vector import GymVectorEnvManager
+from shoal.faces.ding.monitor import VectorEvalMonitor
+from shoal.faces.ding.pool_manager import PoolEnvManager
+from shoal.faces.ding.processes import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
+from shoal.faces.ding.states import EnvState
+from shoal.faces.ding.supervisor import ChildType, EnvSupervisor, RecvPayload
+from shoal.faces.ding.tree import TreeArray
+from shoal.faces.ding.v2 import BaseEnvManagerV2, SubprocessEnvManagerV2
+from shoal.faces.ding.wrapper import DingEnvWrapper
+
+__all__ = [
+    "MANAGERS",
+    "AsyncSubprocessEnvManager",
+    "BaseEnv",
+    "BaseEnvManager",
+    "BaseEnvManagerV2",
+    "BaseEnvTimestep",
+    "ChildType",
+    "Config",
+    "DingEnvWrapper",
+    "EnvState",
+    "EnvSupervisor",
+    "GymVectorEnvManager",
+    "PoolEnvManager",
+    "RecvPayload",
+    "SubprocessEnvManagerV2",
+    "SyncSubprocessEnvManager",
+    "TreeArray",
+    "VectorEvalMonitor",
+    "create_env_manager",
+    "get_env_manager_cls",
+    "setup_ding_env_manager",
+]

@@ -1,0 +1,312 @@
+"""The manager that runs its envs in the caller's process, and what all managers share."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shoal.errors import ManagerState, UnknownEnv, WrongSeed, WrongSetting
+from shoal.faces.ding.config import Config, Settings
+from shoal.faces.ding.core import Core, Manners
+from shoal.faces.ding.reference import Reference
+from shoal.faces.ding.states import EnvState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class BaseEnvManager:
+    """Many envs, one after another, addressed by their ids.
+
+    Construction builds one env, to look at its spaces; ``launch`` builds all and resets them. Then ``ready_obs`` has
+    the observations to act on, and ``step`` takes a dict of actions. A timestep holds the true last observation of its
+    episode, and ``ready_obs`` the first one of the next.
+
+    Args:
+        env_fn: One function per env.
+        cfg: A whole config, such as ``default_config()`` returns.
+
+    Example:
+        >>> import gymnasium
+        >>> from shoal.faces.ding import BaseEnvManager, DingEnvWrapper
+        >>> fns = [lambda: DingEnvWrapper(gymnasium.make("CartPole-v1"))] * 2
+        >>> manager = BaseEnvManager(fns, BaseEnvManager.default_config())
+        >>> manager.seed(0)
+        >>> manager.launch()
+        >>> timesteps = manager.step(manager.random_action())
+        >>> sorted(timesteps), timesteps[0].reward
+        ([0, 1], array([1.], dtype=float32))
+        >>> manager.close()
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        "episode_num": float("inf"),
+        "max_retry": 1,
+        "retry_type": "reset",
+        "auto_reset": True,
+        "step_timeout": None,
+        "reset_timeout": None,
+        "retry_waiting_time": 0.1,
+    }
+    _has_processes: ClassVar[bool] = False
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """A config of one's own, with every key there is."""
+        return Config(deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
+
+    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any]) -> None:
+        self._cfg = cfg
+        self._env_fn = list(env_fn)
+        settings = self._settings(cfg)
+        self._core = Core(len(self._env_fn), settings, self._manners(settings))
+        self._reference = Reference(self._env_fn[0])
+        self._replay_paths: list[str | None] = [None] * len(self._env_fn)
+
+    def _settings(self, cfg: Mapping[str, Any]) -> Settings:
+        return Settings.of(cfg, has_processes=self._has_processes)
+
+    def _manners(self, settings: Settings) -> Manners:
+        # Whoever is to be left behind when its time is up must not be in our own thread.
+        return Manners(engine="thread" if settings.has_deadline else "serial")
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def env_num(self) -> int:
+        """How many envs there are."""
+        return len(self._env_fn)
+
+    @property
+    def env_ref(self) -> Any:
+        """The env that was built to look at."""
+        return self._reference.env
+
+    @property
+    def observation_space(self) -> Any:
+        """Of one env."""
+        return self._reference.observation_space
+
+    @property
+    def action_space(self) -> Any:
+        """Of one env."""
+        return self._reference.action_space
+
+    @property
+    def reward_space(self) -> Any:
+        """Of one env."""
+        return self._reference.reward_space
+
+    @property
+    def closed(self) -> bool:
+        """Whether there are no envs, before ``launch`` and after ``close``."""
+        return not self._core.is_open
+
+    @property
+    def done(self) -> bool:
+        """Whether every env has used up its episodes."""
+        return all(state is EnvState.DONE for state in self._core.states.values())
+
+    @property
+    def method_name_list(self) -> list[str]:
+        """Methods of envs that may be called through the manager; subclasses may have more."""
+        return [
+            "reset",
+            "step",
+            "seed",
+            "close",
+            "enable_save_replay",
+            "render",
+            "reward_shaping",
+            "enable_save_figure",
+        ]
+
+    @property
+    def _env_states(self) -> dict[int, EnvState]:
+        if self._core.is_open:
+            self._core.catch_up()
+        return self._core.states
+
+    def env_state_done(self, env_id: int) -> bool:
+        """Whether this env has used up its episodes."""
+        return self._core.states[self._known(env_id)] is EnvState.DONE
+
+    # ------------------------------------------------------------------ who is ready
+
+    @property
+    def ready_obs(self) -> Any:
+        """Observations of the envs that wait for an action, by their ids.
+
+        Raises:
+            ManagerState: If the manager is closed.
+        """
+        self._check_open()
+        observations = self._core.ready_obs
+        return {i: observations[i] for i in self._core.ready()}
+
+    @property
+    def ready_obs_id(self) -> list[int]:
+        """Ids of the envs that wait for an action."""
+        return self._core.ready() if self._core.is_open else []
+
+    @property
+    def ready_env(self) -> list[int]:
+        """Ids of the envs that wait for an action."""
+        return self.ready_obs_id
+
+    @property
+    def ready_imgs(self) -> dict[int, Any]:
+        """Pictures of the envs that wait for an action."""
+        self._check_open()
+        ids = self._core.ready()
+        self._core.settle()
+        return self._core.runner.pictures(ids)
+
+    def random_action(self) -> dict[int, Any]:
+        """An action at random for each env that waits for one."""
+        return {i: self.action_space.sample() for i in self.ready_obs_id}
+
+    # ------------------------------------------------------------------ life
+
+    def launch(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None = None) -> None:
+        """Build all envs and reset them.
+
+        Args:
+            reset_param: Keywords for the reset of each env, by its id.
+
+        Raises:
+            ManagerState: If there are envs already.
+            WrongSetting: If ``reset_param`` does not have one entry per env.
+            FaultError: If an env cannot be built or reset; the manager is closed then.
+        """
+        self._prepare_launch(reset_param)
+        self.reset(reset_param)
+
+    def _prepare_launch(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None) -> None:
+        if self._core.is_open:
+            raise ManagerState("the env manager is open already: close() it first")
+        if reset_param is not None and set(reset_param) != set(range(self.env_num)):
+            raise WrongSetting(f"reset_param: expected one entry for each of {self.env_num} envs, got {[*reset_param]}")
+        spaces = (self.observation_space, self.action_space)
+        self._core.launch(self._env_fn, spaces, self._replay_paths)
+
+    def reset(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None = None) -> None:
+        """Reset all envs, or those in ``reset_param``, and wait for them; ``ready_obs`` has the observations.
+
+        Args:
+            reset_param: Keywords for the reset of each env, which its automatic resets will use again.
+        """
+        self._check_open()
+        ids = range(self.env_num)
+        if reset_param is not None:
+            ids = [self._known(i) for i in reset_param]  # type: ignore[assignment]
+            self._core.reset_param.update(reset_param)
+        self._core.reset(ids)
+
+    def step(self, actions: Any) -> Any:
+        """Step envs and return their timesteps, by their ids.
+
+        Raises:
+            ManagerState: If the manager is closed, or one of the envs does not run. No env has moved then.
+            FaultError: If an env has failed for good. ``timesteps`` has what the others have answered.
+        """
+        self._check_open()
+        if not isinstance(actions, Mapping):
+            raise WrongSetting(f"actions: expected a dict of actions by env id, got {type(actions).__name__}")
+        return self._core.step(actions)
+
+    def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
+        """Keep seeds, each until the next reset of its env.
+
+        Args:
+            seed: One int, from which env ``i`` gets ``seed + i``; or one per env; or a dict for some of them.
+            dynamic_seed: Whether each episode gets a seed of its own, or all the same; None leaves that to the env.
+
+        Raises:
+            WrongSeed: If it is none of these.
+            WrongSetting: If it is a list of another length.
+        """
+        if isinstance(seed, (list, tuple)):
+            if len(seed) != self.env_num:
+                raise WrongSetting(f"seed: expected {self.env_num} seeds, one per env, got {len(seed)}")
+            seeds = {i: _int(own) for i, own in enumerate(seed)}
+        elif isinstance(seed, dict):
+            seeds = {self._known(i): _int(own) for i, own in seed.items()}
+        else:
+            first = _int(seed)
+            seeds = {i: first + i for i in range(self.env_num)}
+        self._core.seeds.update(seeds)
+        self._core.dynamic_seed = dynamic_seed
+        if seeds and hasattr(self.action_space, "seed"):
+            self.action_space.seed(next(iter(seeds.values())))
+
+    def close(self) -> None:
+        """End all envs. May be called twice; ``launch`` builds new ones."""
+        self._core.close()
+        self._reference.close()
+
+    # ------------------------------------------------------------------ beside
+
+    def enable_save_replay(self, replay_path: str | Sequence[str]) -> None:
+        """Have envs keep videos of their episodes: all in one folder, or each in one of its own.
+
+        Envs are told when they are built, so this comes before ``launch``. While they record, ``reset`` leaves those
+        alone that run.
+        """
+        paths = [replay_path] * self.env_num if isinstance(replay_path, str) else list(replay_path)
+        if len(paths) != self.env_num:
+            raise WrongSetting(f"replay_path: expected {self.env_num} paths, one per env, got {len(paths)}")
+        self._replay_paths = [*paths]
+        self._core.keeps_recording = True
+
+    def enable_save_figure(self, env_id: int, figure_path: str) -> None:
+        """Have an env draw figures."""
+        self._call(env_id, "enable_save_figure", figure_path)
+
+    def reward_shaping(self, env_id: int, transitions: Sequence[Any]) -> Any:
+        """What an env makes of the rewards of its transitions."""
+        return self._call(env_id, "reward_shaping", transitions)
+
+    def _call(self, env_id: int, name: str, *args: Any, **kwargs: Any) -> Any:
+        self._check_open()
+        self._core.settle()
+        return self._core.runner.call(self._known(env_id), name, args, kwargs)
+
+    def __getattr__(self, key: str) -> Any:
+        """An attribute of every env, or its method, if it is one that may be called."""
+        reference = self.__dict__.get("_reference")
+        if reference is None or key.startswith("__") or not reference.has(key):
+            raise AttributeError(f"neither {type(self).__name__} nor its envs have an attribute {key!r}")
+        if reference.has_method(key):
+            if key not in self.method_name_list:
+                raise RuntimeError(
+                    f"{key!r} is a method of the envs, and not one of those that may be called through a manager: "
+                    f"{self.method_name_list}. A subclass may have more of them in its method_name_list"
+                )
+            self._check_open()
+            return [partial(self._call, i, key) for i in range(self.env_num)]
+        self._check_open()
+        self._core.settle()
+        return self._core.runner.read(key)
+
+    def _check_open(self) -> None:
+        if not self._core.is_open:
+            raise ManagerState("the env manager is closed: launch() it first")
+
+    def _known(self, env_id: int) -> int:
+        if env_id not in self._core.states:
+            raise UnknownEnv(f"there is no env {env_id!r}: the manager has envs 0 to {self.env_num - 1}")
+        return env_id
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"{type(self).__name__}({self.env_num} envs, {state})"
+
+
+def _int(seed: Any) -> int:
+    if not isinstance(seed, numbers.Integral):
+        raise WrongSeed(f"seed: expected an int, or a list or a dict of ints, got {seed!r}")
+    return int(seed)

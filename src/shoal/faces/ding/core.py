@@ -1,0 +1,373 @@
+"""What happens inside a manager: who runs, who resets, who has answered.
+
+    step      send actions ─▶ take answers ─▶ count episodes ─▶ start resets that are due
+    ready     take resets that have come back
+
+The forms of managers differ in a few words (``Manners``): where envs run, whether a step waits for everybody and for
+the resets that it leads to, and whether the manager closes when a step has failed for good. Deadlines, retries and
+building envs anew are the pool's.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import EnvTimeout, FaultError, ManagerState, ShoalError, UnknownEnv, WorkerDied
+from shoal.faces.ding.failures import failure
+from shoal.faces.ding.runner import Runner, Wish, tells_of_fault
+from shoal.faces.ding.states import EnvState
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from shoal.batch import Batch
+    from shoal.faces.ding.config import Settings
+
+_log = logging.getLogger("shoal")
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How a form of manager behaves.
+
+    Attributes:
+        engine: Where its envs run.
+        as_they_come: Whether envs may be reset while others step.
+        waits_for_all: Whether a step waits for all envs that it was given.
+        quick_reset_s: How long to wait for an env that resets behind the caller's back before going on without it. The
+            set of envs that are ready is the same in every run, as long as their resets take less.
+        closes_on_failure: Whether a step that has failed for good ends all envs.
+    """
+
+    engine: str
+    as_they_come: bool = False
+    waits_for_all: bool = True
+    quick_reset_s: float = 0.0
+    closes_on_failure: bool = False
+
+
+class Core:
+    """The envs of one manager, over as many launches as it has.
+
+    Attributes:
+        states: Of each env.
+        ready_obs: The newest observation of each env.
+        counts: Episodes that each env has finished since the launch.
+        reset_param: What each env was last reset with; automatic resets use it again.
+        seeds: What each env is to be seeded with at its next reset.
+        dynamic_seed: What goes with the seeds.
+        keeps_recording: Whether envs that run are left alone by ``reset``, so that no recording is cut short.
+        events: ``(env id, "reset" or "step", result)`` of everything that comes, if somebody wants to know.
+    """
+
+    def __init__(self, num_envs: int, settings: Settings, manners: Manners) -> None:
+        self.num_envs = num_envs
+        self.settings = settings
+        self.manners = manners
+        self.states = dict.fromkeys(range(num_envs), EnvState.VOID)
+        self.ready_obs: dict[int, Any] = {}
+        self.counts = [0] * num_envs
+        self.reset_param: dict[int, Mapping[str, Any] | None] = {}
+        self.seeds: dict[int, int] = {}
+        self.dynamic_seed: bool | None = None
+        self.keeps_recording = False
+        self._static_seeds: dict[int, int] = {}
+        self._runner: Runner | None = None
+        # Envs that are being reset, and until when they are worth waiting for.
+        self._resetting: dict[int, float] = {}
+        self._stepping: set[int] = set()
+        # Envs that hang or died: there is nothing left of them that could be reset.
+        self._lost: set[int] = set()
+        self._answers: dict[int, Any] = {}
+        self.events: deque[tuple[int, str, Any]] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are envs."""
+        return self._runner is not None
+
+    @property
+    def runner(self) -> Runner:
+        """The envs.
+
+        Raises:
+            ManagerState: If there are none.
+        """
+        if self._runner is None:
+            raise ManagerState("the env manager is closed: launch() it first")
+        return self._runner
+
+    # ------------------------------------------------------------------ life
+
+    def launch(
+        self, env_fns: Sequence[Callable[[], Any]], spaces: tuple[Any, Any], replay_paths: Sequence[str | None]
+    ) -> None:
+        """Build all envs."""
+        self.counts = [0] * self.num_envs
+        self.reset_param = dict.fromkeys(range(self.num_envs))
+        self._static_seeds.clear()
+        self._runner = Runner(
+            env_fns,
+            spaces,
+            self.settings,
+            engine=self.manners.engine,
+            as_they_come=self.manners.as_they_come,
+            replay_paths=replay_paths,
+        )
+        self._note(range(self.num_envs), EnvState.INIT)
+
+    def close(self) -> None:
+        """End all envs. May be called twice."""
+        runner, self._runner = self._runner, None
+        self._note(range(self.num_envs), EnvState.VOID)
+        for kept in (self.ready_obs, self._resetting, self._stepping, self._lost, self._answers):
+            kept.clear()
+        if runner is not None:
+            runner.close()
+
+    def _note(self, ids: Iterable[int], state: EnvState) -> None:
+        self.states.update(dict.fromkeys(ids, state))
+
+    # ------------------------------------------------------------------ resets
+
+    def begin_reset(self, ids: Iterable[int]) -> None:
+        """Start resetting envs with what each was last given; those that were lost are built anew."""
+        wishes = {i: self._wish(i) for i in ids}
+        if lost := [i for i in wishes if i in self._lost]:
+            self.runner.renew(lost)
+            self._lost.difference_update(lost)
+        self.runner.begin_reset(wishes)
+        until = monotonic() + self.manners.quick_reset_s
+        for i in wishes:
+            self._stepping.discard(i)
+            self._resetting[i] = until
+            self.states[i] = EnvState.RESET
+
+    def _wish(self, env_id: int) -> Wish:
+        seed = self.seeds.pop(env_id, None)
+        if seed is not None:
+            self._static_seeds.pop(env_id, None)
+            if self.dynamic_seed is False:
+                self._static_seeds[env_id] = seed
+        # Only envs that are built anew need to be told once more, and telling takes time.
+        may_be_new = self.settings.renews or self.settings.attempts > 1 or env_id in self._lost
+        static = self._static_seeds.get(env_id) if may_be_new else None
+        return Wish(self.reset_param[env_id], seed, self.dynamic_seed, static)
+
+    def reset(self, ids: Iterable[int]) -> None:
+        """Reset envs and wait for them."""
+        ids = list(ids)
+        if self.keeps_recording and (running := [i for i in ids if self.states[i] is EnvState.RUN]):
+            _log.warning("envs %s are being recorded and run, so they are not reset", running)
+            ids = [i for i in ids if i not in running]
+        if ids:
+            for i in ids:
+                self._answers.pop(i, None)
+            self.begin_reset(ids)
+            self._await_resets(ids)
+
+    def _await_resets(self, ids: Iterable[int]) -> None:
+        while any(i in self._resetting for i in ids):
+            self._take(1, None)
+
+    # ------------------------------------------------------------------ steps
+
+    def check_running(self, ids: Iterable[int]) -> None:
+        """See that these envs can be stepped.
+
+        Raises:
+            ManagerState: If one of them does not run, or has not answered yet.
+            UnknownEnv: If there is no such env.
+        """
+        for i in ids:
+            if i not in self.states:
+                raise UnknownEnv(f"there is no env {i!r}: the manager has envs 0 to {self.num_envs - 1}")
+        if bad := [i for i in ids if self.states[i] is not EnvState.RUN or i in self._stepping or i in self._answers]:
+            told = ", ".join(f"env {i} {self._why_not(i)}" for i in bad)
+            raise ManagerState(f"only envs that run can be stepped: {told}")
+
+    def _why_not(self, env_id: int) -> str:
+        if self.states[env_id] is EnvState.RUN:
+            return "has not answered yet"
+        return f"is {self.states[env_id].name}"
+
+    def begin_step(self, actions: Mapping[int, Any]) -> None:
+        """Start one step per env, without waiting for anything."""
+        self.catch_up(wait=False)
+        self.check_running(actions)
+        self.runner.begin_step(actions)
+        self._stepping.update(actions)
+
+    def next_event(self) -> tuple[int, str, Any]:
+        """The next answer to come.
+
+        Raises:
+            ManagerState: If nothing is under way.
+        """
+        while not self.events:
+            if not (self._stepping or self._resetting):
+                raise ManagerState("nothing is under way that could be received")
+            self._take(1, None)
+        env_id, method, result = self.events.popleft()
+        if method == "step":
+            self._answers.pop(env_id, None)
+        return env_id, method, result
+
+    def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
+        """Step envs and return who has answered, with its timestep."""
+        ids = list(actions)
+        if self._resetting:
+            self.catch_up(wait=False)
+        if self.manners.waits_for_all and ids and not self._resetting and not self._stepping:
+            self.check_running(ids)
+            self._step_at_once(ids, actions)
+        elif ids:
+            self.begin_step(actions)
+        self._await_answers(ids)
+        if self._resetting and self.settings.resets_inside:
+            self._await_resets(list(self._resetting))
+        answers, self._answers = self._answers, {}
+        return answers if list(answers) == ids else {i: answers[i] for i in sorted(answers)}
+
+    def _step_at_once(self, ids: list[int], actions: Mapping[int, Any]) -> None:
+        """Step envs while nothing else is under way: what most managers do all day, in one call of the pool."""
+        self._stepping.update(ids)
+        try:
+            self._absorb(self.runner.step(actions))
+        except FaultError as error:
+            self._fail(error)
+        except ShoalError:  # nothing has moved
+            self._stepping.difference_update(ids)
+            raise
+
+    def _await_answers(self, ids: Sequence[int]) -> None:
+        if self.manners.waits_for_all:
+            while self._stepping:
+                self._take(len(self._stepping), None)
+            return
+        enough = min(self.settings.wait_num, max(1, len(ids)))
+        patience = self.settings.step_wait_timeout
+        end = None if patience is None else monotonic() + patience
+        while self._stepping:
+            left = None if end is None else end - monotonic()
+            is_enough = len(self._answers) >= enough and not all(t.done for t in self._answers.values())
+            if is_enough and (left is None or left <= 0):
+                return
+            self._take(1, max(left, 0.0) if is_enough and left is not None else None)
+
+    # ------------------------------------------------------------------ rows
+
+    def catch_up(self, *, wait: bool = True) -> None:
+        """Take resets that have come back; with ``wait``, those that are about to as well."""
+        while self._resetting:
+            left = max(self._resetting.values()) - monotonic() if wait else 0.0
+            if not self._take(1, max(0.0, left)):
+                return
+
+    def settle(self) -> None:
+        """Wait until no env is at work, so that they can be talked to."""
+        while self._resetting or self._stepping:
+            self._take(1, None)
+
+    def ready(self) -> list[int]:
+        """Envs that run and wait for an action. If only resets keep it from being one, they are waited for."""
+        self.catch_up()
+        while True:
+            states, busy, told = self.states, self._stepping, self._answers
+            ids = [i for i, state in states.items() if state is EnvState.RUN and i not in busy and i not in told]
+            if ids or not self._resetting:
+                return ids
+            self._take(1, None)
+
+    def _take(self, at_least: int, timeout: float | None) -> bool:
+        """Take rows that have come; False if there were none in time."""
+        try:
+            batch = self.runner.receive(at_least, timeout)
+        except FaultError as error:
+            self._fail(error)
+            return True
+        if batch is None:
+            return False
+        self._absorb(batch)
+        return True
+
+    def _absorb(self, batch: Batch) -> None:
+        ids = batch.env_id.tolist()
+        resetting = self._resetting
+        if resetting and (back := [row for row, i in enumerate(ids) if i in resetting]):
+            self._absorb_resets(batch, ids, back)
+            if len(back) == len(ids):
+                return
+        due = []
+        for i, timestep in zip(ids, self.runner.timesteps(batch), strict=True):
+            if i in self._stepping:
+                self._stepping.discard(i)
+                self._answers[i] = timestep
+                self.ready_obs[i] = timestep.obs
+                if self.events is not None:
+                    self.events.append((i, "step", timestep))
+                if (timestep.done or timestep.info) and self._ends(i, timestep):
+                    due.append(i)
+        if due:
+            self.begin_reset(due)
+
+    def _absorb_resets(self, batch: Batch, ids: list[int], rows: list[int]) -> None:
+        observations = self.runner.observations(batch)
+        for row in rows:
+            i = ids[row]
+            del self._resetting[i]
+            self.ready_obs[i] = observations[row]
+            self.states[i] = EnvState.RUN
+            if self.events is not None:
+                self.events.append((i, "reset", observations[row]))
+
+    def _ends(self, env_id: int, timestep: Any) -> bool:
+        """Note what a timestep means for its env; returns whether it is to be reset."""
+        if timestep.info.get("abnormal"):
+            self.states[env_id] = EnvState.ERROR
+            if not tells_of_fault(timestep.info):
+                return False
+            _log.info("env %d begins anew: %s", env_id, timestep.info["err"])
+            return self.settings.auto_reset
+        if not timestep.done:
+            return False
+        self.counts[env_id] += 1
+        if self.counts[env_id] >= self.settings.episode_num:
+            self.states[env_id] = EnvState.DONE
+        elif not self.settings.auto_reset:
+            self.states[env_id] = EnvState.NEED_RESET
+        else:
+            return True
+        return False
+
+    # ------------------------------------------------------------------ failures
+
+    def _fail(self, error: FaultError) -> None:
+        """An env has failed for good.
+
+        Raises:
+            FaultError: Always, once everyone else has answered, or all envs have been ended.
+        """
+        failed = self.runner.failed([*self._stepping, *self._resetting]) or list(error.env_ids)
+        was_resetting = [i for i in failed if i in self._resetting]
+        for i in failed:
+            self._stepping.discard(i)
+            self._resetting.pop(i, None)
+            self.states[i] = EnvState.ERROR
+        if isinstance(error, (EnvTimeout, WorkerDied)):
+            self._lost.update(failed)
+        told = failure(error, error.env_id, self.settings.attempts, self._answers)
+        if was_resetting or self.manners.closes_on_failure:
+            self.close()
+            raise told
+        try:
+            while self._stepping:
+                self._take(len(self._stepping), None)
+        finally:
+            told.timesteps.update(self._answers)  # type: ignore[attr-defined]
+            self._answers = {}
+        raise told

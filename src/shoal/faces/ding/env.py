@@ -1,0 +1,78 @@
+"""What an env is in DI-engine's dialect."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import namedtuple
+from typing import Any
+
+import gymnasium as gym
+
+from shoal.adapters.ding_env import TRUNCATED
+
+
+class BaseEnvTimestep(namedtuple("BaseEnvTimestep", ["obs", "reward", "done", "info"])):
+    """What a step returns: ``(obs, reward, done, info)``, and which way an episode has ended.
+
+    Example:
+        >>> BaseEnvTimestep([0.0], 1.0, True, {"TimeLimit.truncated": True}).truncated
+        True
+    """
+
+    __slots__ = ()
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the episode was cut short, so that its last observation is worth what would have come after."""
+        return bool(self.info.get("truncated", self.done and self.info.get(TRUNCATED, False)))
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the episode has come to its own end."""
+        return bool(self.info.get("terminated", self.done and not self.truncated))
+
+
+class BaseEnv(gym.Env[Any, Any], ABC):
+    """The interface of an env. By custom the simulator is not built before the first ``reset``."""
+
+    @abstractmethod
+    def __init__(self, cfg: dict[str, Any]) -> None:
+        """Take the config; build nothing that is expensive."""
+
+    @abstractmethod
+    def reset(self) -> Any:  # type: ignore[override]
+        """Start an episode and return its first observation."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything."""
+
+    @abstractmethod
+    def step(self, action: Any) -> BaseEnvTimestep:  # type: ignore[override]
+        """Take one step."""
+
+    @abstractmethod
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        """Set the seed of the episodes to come: one for each, or the same for all."""
+
+    @abstractmethod
+    def __repr__(self) -> str:
+        """What to call the env in messages."""
+
+    @staticmethod
+    def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+        """One config for each env that collects; takes ``collector_env_num`` out of it."""
+        return [cfg] * cfg.pop("collector_env_num", 1)
+
+    @staticmethod
+    def create_evaluator_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+        """One config for each env that evaluates; takes ``evaluator_env_num`` out of it."""
+        return [cfg] * cfg.pop("evaluator_env_num", 1)
+
+    def enable_save_replay(self, replay_path: str) -> None:
+        """Keep videos of the episodes to come in this folder."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no replays")
+
+    def random_action(self) -> Any:
+        """An action at random."""
+        return None

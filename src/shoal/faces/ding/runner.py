@@ -1,0 +1,218 @@
+"""The envs of a manager on a pool: resets with wishes, steps with any action, rows as timesteps.
+
+actions by env id ─▶ a column, or objects beside it ─▶ pool.step or pool.send
+rows ─▶ (env id, timestep)                             what travelled beside the columns is put back in its place
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.adapters.ding_env import ASIDE, TRUNCATED, ActionForms, Given, MakeDingEnv
+from shoal.build import make_pool
+from shoal.errors import RecvTimeout
+from shoal.faces.ding.env import BaseEnvTimestep
+from shoal.spec import RawActions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from shoal.batch import Batch
+    from shoal.faces.ding.config import Settings
+
+_CLOSE_TIMEOUT_S = 2.0
+_TOLD_OF_FAULTS = {"kind", "message", "incarnation", "attempts"}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How an env is to be reset.
+
+    Attributes:
+        kwargs: For the env's own ``reset``.
+        seed: To be given to the env first.
+        dynamic_seed: What goes with the seed, if anything does.
+        static_seed: What an env that has to be built anew is seeded with.
+    """
+
+    kwargs: Mapping[str, Any] | None = None
+    seed: int | None = None
+    dynamic_seed: bool | None = None
+    static_seed: int | None = None
+
+    @property
+    def options(self) -> dict[str, Any] | None:
+        """The same, for the adapter of the env; None if there is nothing to say."""
+        told: dict[str, Any] = {}
+        if self.kwargs:
+            told["kwargs"] = dict(self.kwargs)
+        if self.seed is not None:
+            told["seeded"] = True
+            if self.dynamic_seed is not None:
+                told["dynamic_seed"] = self.dynamic_seed
+        if self.static_seed is not None:
+            told["static_seed"] = self.static_seed
+        return told or None
+
+
+class Runner:
+    """Envs that are up.
+
+    Args:
+        env_fns: One per env.
+        spaces: Their observation and action space.
+        settings: Deadlines, retries, start method.
+        engine: Where they run.
+        as_they_come: Whether rows are handed out as they come, or all rows of a command together.
+        replay_paths: Where each env is to keep its replays, if it is.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        spaces: tuple[Any, Any],
+        settings: Settings,
+        *,
+        engine: str,
+        as_they_come: bool,
+        replay_paths: Sequence[str | None],
+    ) -> None:
+        factories = [
+            MakeDingEnv(env_fn, *spaces, settings.step_attempts, path)
+            for env_fn, path in zip(env_fns, replay_paths, strict=True)
+        ]
+        self.num_envs = len(factories)
+        self._all_ids = list(range(self.num_envs))
+        self._forms = ActionForms(spaces[1])
+        self.pool = make_pool(
+            factories,
+            engine=engine,
+            name=getattr(env_fns[0], "__name__", type(env_fns[0]).__name__),
+            num_workers=settings.workers_for(self.num_envs) if engine == "process" else None,
+            start_method=_START_METHODS.get(settings.context, settings.context),
+            as_ready=as_they_come,
+            autoreset="disabled",
+            check="off",  # the adapter has seen to it that rows fit
+            on_nan="pass",
+            on_fault=settings.on_fault,
+            allow_pickle=True,
+            construct_timeout=settings.construct_timeout,
+            reset_timeout=settings.reset_timeout,
+            step_timeout=settings.step_timeout,
+            close_timeout=_CLOSE_TIMEOUT_S,
+            bounded_actions=False,
+        )
+        self._tree = self.pool.spec.observation
+
+    # ------------------------------------------------------------------ commands
+
+    def begin_reset(self, wishes: Mapping[int, Wish]) -> None:
+        """Start resetting envs, dropping what they were doing."""
+        plain = [i for i, wish in wishes.items() if wish.options is None]
+        if plain:
+            self.pool.async_reset(env_id=plain)
+        for i, wish in wishes.items():
+            if wish.options is not None:
+                self.pool.async_reset(None if wish.seed is None else [wish.seed], wish.options, [i])
+
+    def renew(self, ids: Sequence[int]) -> None:
+        """Have envs that were lost built anew with their next reset."""
+        self.pool.renew(ids)
+
+    def begin_step(self, actions: Mapping[int, Any]) -> None:
+        """Start one step per env."""
+        self.pool.send(self._packed(list(actions.values())), list(actions))
+
+    def step(self, actions: Mapping[int, Any]) -> Batch:
+        """Step envs of a pool in which nothing is under way, and wait for all of them."""
+        ids = list(actions)
+        return self.pool.step(self._packed(list(actions.values())), None if ids == self._all_ids else ids)
+
+    def _packed(self, actions: list[Any]) -> Any:
+        if not self._forms.has_column:
+            return actions
+        packed = self._forms.pack(actions)
+        return RawActions(map(Given, actions)) if packed is None else packed
+
+    def receive(self, at_least: int, timeout: float | None = None) -> Batch | None:
+        """Wait for rows; None if there were not enough in time."""
+        try:
+            return self.pool.recv(timeout, at_least)
+        except RecvTimeout:
+            return None
+
+    # ------------------------------------------------------------------ rows
+
+    def observations(self, batch: Batch) -> list[Any]:
+        """The observation of every row, as it came from its env."""
+        rows = self._rows_of(batch.obs)
+        for row, info in batch.infos:
+            aside = info.get(ASIDE)
+            if aside is not None and "obs" in aside:
+                rows[row] = aside["obs"]
+        return rows
+
+    def _rows_of(self, obs: Any) -> list[Any]:
+        if self._tree.is_single:
+            return list(obs)
+        leaves = self._tree.flatten(obs)
+        return [self._tree.unflatten(row) for row in zip(*leaves, strict=True)]
+
+    def timesteps(self, batch: Batch) -> list[BaseEnvTimestep]:
+        """The timestep of every row."""
+        rewards = batch.reward.astype(np.float32)[:, None]
+        dones = (batch.terminated | batch.truncated).tolist()
+        infos: list[dict[str, Any]] = [{} for _ in dones]
+        for row, info in batch.infos:
+            infos[row] = info
+        made = list(map(BaseEnvTimestep, self._rows_of(batch.obs), rewards, dones, infos))
+        for row, info in batch.infos:
+            made[row] = _completed(made[row], info)
+        return made
+
+    # ------------------------------------------------------------------ beside
+
+    def read(self, name: str) -> list[Any]:
+        """An attribute of every env."""
+        return list(self.pool.call("read", name))
+
+    def call(self, env_id: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a method of one env returns."""
+        return self.pool.call("call", name, args, kwargs, env_id=[env_id])[0]
+
+    def pictures(self, ids: Sequence[int]) -> dict[int, Any]:
+        """What envs look like."""
+        return dict(zip(ids, self.pool.call("picture", env_id=list(ids)), strict=True)) if ids else {}
+
+    def failed(self, ids: Iterable[int]) -> list[int]:
+        """Those of these envs whose fault was just raised."""
+        faulted = self.pool.faulted
+        return [i for i in ids if i in faulted]
+
+    def close(self) -> None:
+        """End all envs."""
+        self.pool.close()
+
+
+# DI-engine forks unless told otherwise. That is not safe in a process with threads, so here it is a wish that is not
+# insisted on; any other method is.
+_START_METHODS: dict[str | None, str | None] = {"fork": None}
+
+
+def tells_of_fault(info: Mapping[str, Any]) -> bool:
+    """Whether an info is the pool's word on a fault; envs may have a key of this name for their own ends."""
+    fault = info.get("fault")
+    return isinstance(fault, dict) and fault.keys() >= _TOLD_OF_FAULTS
+
+
+def _completed(timestep: BaseEnvTimestep, info: dict[str, Any]) -> Any:
+    """A timestep with what has come beside its columns, or with what a fault has left of it."""
+    if tells_of_fault(info):
+        return timestep._replace(info={**info, "abnormal": True, "err": info["fault"]["message"], TRUNCATED: True})
+    if ASIDE not in info:
+        return timestep
+    aside = info.pop(ASIDE)
+    return aside["timestep"] if "timestep" in aside else timestep._replace(**aside)

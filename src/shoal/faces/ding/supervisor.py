@@ -1,0 +1,198 @@
+"""A manager for which no failure of an env is an end, and which need not be waited for."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from dataclasses import replace
+from enum import Enum
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shoal.errors import WrongSetting
+from shoal.faces.ding.base import BaseEnvManager
+from shoal.faces.ding.core import Manners
+from shoal.faces.ding.processes import QUICK_RESET_S
+from shoal.faces.ding.runner import tells_of_fault
+from shoal.faces.ding.states import EnvState
+from shoal.faces.ding.tree import TreeArray, rows_of, stack
+from shoal.faces.ding.v2 import is_by_id, tree_timestep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from shoal.faces.ding.config import Settings
+
+
+class ChildType(Enum):
+    """Where envs run."""
+
+    PROCESS = "process"
+    THREAD = "thread"
+
+
+class RecvPayload(NamedTuple):
+    """What an env has answered: whose, to which request, what it was asked, and the result or the error."""
+
+    proc_id: int
+    req_id: int
+    method: str
+    data: Any
+    err: str | None
+
+
+class EnvSupervisor(BaseEnvManager):
+    """Envs in processes or threads, for callers that wait and for callers that do not.
+
+    A step that fails, or takes too long, is an answer without observation, reward and ``done``, with ``info.abnormal``
+    and, as ``err``, the reason; the env is then reset, or built anew. ``launch``, ``reset`` and ``step`` take
+    ``block=False``; then ``recv`` returns one answer after another.
+
+    Args:
+        type_: Where envs run.
+        env_fn: One function per env.
+        retry_type: ``"reset"`` to go on with an env that raised, ``"renew"`` to build it anew.
+        max_try: How often a reset is tried.
+        max_retry: The same, by its old name.
+        auto_reset: Whether an env whose episode has ended is reset without being asked; if not, it is DONE.
+        reset_timeout: Seconds for a reset.
+        step_timeout: Seconds for a step.
+        retry_waiting_time: Seconds between two resets of an env that failed.
+        episode_num: Episodes of each env before it is DONE.
+        shared_memory: Taken for compatibility: observations always pass through memory where they can.
+        copy_on_get: Taken for compatibility: what is returned is the caller's.
+        **kwargs: What is no argument is told of in a warning.
+    """
+
+    def __init__(
+        self,
+        type_: ChildType = ChildType.PROCESS,
+        env_fn: Sequence[Callable[[], Any]] = (),
+        retry_type: str = "reset",
+        max_try: int | None = None,
+        max_retry: int | None = None,
+        auto_reset: bool = True,
+        reset_timeout: float | None = None,
+        step_timeout: float | None = None,
+        retry_waiting_time: float | None = None,
+        episode_num: float = float("inf"),
+        shared_memory: bool = True,
+        copy_on_get: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs:
+            warnings.warn(f"EnvSupervisor takes no {sorted(kwargs)}", UserWarning, stacklevel=2)
+        if not env_fn:
+            raise WrongSetting("env_fn: expected one function per env, got none")
+        cfg = {
+            "episode_num": episode_num,
+            "max_retry": max_try or max_retry or 1,
+            "retry_type": retry_type,
+            "auto_reset": auto_reset,
+            "step_timeout": step_timeout,
+            "reset_timeout": reset_timeout,
+            "retry_waiting_time": 0.1 if retry_waiting_time is None else retry_waiting_time,
+        }
+        self._type = type_
+        super().__init__(env_fn, cfg)
+        self._core.events = self._events = deque[tuple[int, str, Any]]()
+        self._requests: dict[int, int] = {}
+        self._numbers = count()
+
+    def _settings(self, cfg: Mapping[str, Any]) -> Settings:
+        return replace(super()._settings(cfg), spares_steps=True, is_uneven=True)
+
+    def _manners(self, settings: Settings) -> Manners:
+        return Manners(engine=self._type.value, as_they_come=True, quick_reset_s=QUICK_RESET_S)
+
+    # ------------------------------------------------------------------ commands
+
+    def launch(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None = None, block: bool = True) -> None:
+        """Build all envs and reset them; without ``block``, ``recv`` returns their observations."""
+        self._prepare_launch(reset_param)
+        self.reset(reset_param, block)
+
+    def reset(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None = None, block: bool = True) -> None:
+        """Reset all envs, or those in ``reset_param``; without ``block``, ``recv`` returns their observations."""
+        if block:
+            super().reset(reset_param)
+            self._events.clear()
+            return
+        self._check_open()
+        ids = range(self.env_num) if reset_param is None else [self._known(i) for i in reset_param]
+        self._core.reset_param.update(reset_param or {})
+        self._core.begin_reset(ids)
+        self._number(ids)
+
+    def step(self, actions: Any, block: bool = True) -> list[TreeArray] | None:
+        """Step envs: a list has one action per env, a dict has them by id.
+
+        Returns:
+            A tree for each action, in their order; without ``block`` nothing, and ``recv`` returns them.
+        """
+        self._check_open()
+        by_id = actions if is_by_id(actions) else dict(enumerate(rows_of(actions)))
+        if not block:
+            self._core.begin_step(by_id)
+            self._number(by_id)
+            return None
+        answers = self._core.step(by_id)
+        self._events.clear()
+        return [_tree(i, answers[i]) for i in by_id]
+
+    def recv(self) -> RecvPayload:
+        """Wait for the next answer, of whichever env. Resets that come by themselves are answers too.
+
+        Raises:
+            ManagerState: If nothing is under way.
+        """
+        self._check_open()
+        env_id, method, result = self._core.next_event()
+        request = self._requests.pop(env_id, None)
+        request = next(self._numbers) if request is None else request
+        if method == "reset":
+            return RecvPayload(env_id, request, method, result, None)
+        err = result.info["err"] if tells_of_fault(result.info) else None
+        return RecvPayload(env_id, request, method, _tree(env_id, result), err)
+
+    def _number(self, ids: Iterable[int]) -> None:
+        self._requests.update((i, next(self._numbers)) for i in ids)
+
+    def close(self, timeout: float | None = None) -> None:
+        """End all envs. May be called twice. It never takes long, whatever ``timeout`` says."""
+        super().close()
+        self._events.clear()
+        self._requests.clear()
+
+    shutdown = close
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def ready_obs(self) -> Any:
+        """Observations of the envs that wait for an action, as an array or a tree of them; ``[]`` if nobody waits."""
+        found = super().ready_obs
+        return stack(list(found.values())) if found else []
+
+    @property
+    def env_states(self) -> dict[int, EnvState]:
+        """The state of each env. One that waits for its reset is DONE here."""
+        return {i: EnvState.DONE if s is EnvState.NEED_RESET else s for i, s in self._env_states.items()}
+
+    @property
+    def done(self) -> bool:
+        """Whether every env is DONE."""
+        return all(state is EnvState.DONE for state in self.env_states.values())
+
+    def env_state_done(self, env_id: int) -> bool:
+        """Whether this env is DONE."""
+        return self.env_states[self._known(env_id)] is EnvState.DONE
+
+
+def _tree(env_id: int, timestep: Any) -> TreeArray:
+    if not tells_of_fault(timestep.info):
+        return tree_timestep(env_id, timestep)
+    info = {"abnormal": np.array(True), "err": timestep.info["err"]}
+    return TreeArray({"obs": None, "reward": None, "done": None, "info": info, "env_id": np.array(env_id)})

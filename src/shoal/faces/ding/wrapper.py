@@ -1,0 +1,232 @@
+"""Envs of Gymnasium, or of the old gym, in DI-engine's dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from shoal.adapters.ding_env import TRUNCATED, as_gymnasium
+from shoal.errors import WrongActionType, WrongSetting
+from shoal.faces.ding.config import Config
+from shoal.faces.ding.env import BaseEnv, BaseEnvTimestep
+from shoal.faces.ding.presets import wrappers_of
+from shoal.faces.ding.replay import Recorder, require_video
+
+_WORST_REWARD = -10.0
+_INT64 = np.dtype(np.int64)
+
+
+class DingEnvWrapper(BaseEnv):
+    """A single env as managers want it.
+
+    Observations are arrays, float32 where the space is of floats; rewards are float32 of shape ``(1,)``; ``done`` is
+    either end. The info of the last step has ``eval_episode_return``, ``TimeLimit.truncated``, and both flags.
+
+    Args:
+        env: An env, or None if ``cfg["env_id"]`` is to be made at the first reset.
+        cfg: ``env_id``; ``env_wrapper``, a preset or a list of wrappers; ``act_scale``, to take actions from -1 to 1
+            for any bounds; ``rew_clip``, to have no reward below -10.
+        seed_api: Whether an env of the old gym is seeded by its method ``seed``.
+        caller: ``"collector"`` or ``"evaluator"``, which presets make a difference of.
+        is_gymnasium: Which of the two kinds it is shows by itself; this is taken for compatibility.
+
+    Example:
+        >>> env = DingEnvWrapper(gym.make("CartPole-v1"))
+        >>> env.seed(0, dynamic_seed=False)
+        >>> env.reset().dtype, env.step(np.array([1])).reward
+        (dtype('float32'), array([1.], dtype=float32))
+    """
+
+    def __init__(
+        self,
+        env: Any = None,
+        cfg: Mapping[str, Any] | None = None,
+        seed_api: bool = True,
+        caller: str = "collector",
+        is_gymnasium: bool = False,
+    ) -> None:
+        self._cfg = Config(cfg)
+        if env is None and "env_id" not in self._cfg:
+            raise WrongSetting("DingEnvWrapper needs an env, or a config with the key env_id")
+        self._raw_env = env
+        self._seed_api = seed_api
+        self._caller = caller
+        self._wrap = wrappers_of(self._cfg.get("env_wrapper"), caller)
+        self._inner: Any = None
+        self._seed: int | None = None
+        self._dynamic = True
+        self._draws = np.random.RandomState()
+        self._return = 0.0
+        self._replay_path: str | None = None
+        self._recorder: Recorder | None = None
+
+    # ------------------------------------------------------------------ life
+
+    @property
+    def _env(self) -> Any:
+        """The env inside, made when it is first needed."""
+        if self._inner is None:
+            env = self._raw_env
+            if env is None:
+                mode: dict[str, Any] = {} if self._replay_path is None else {"render_mode": "rgb_array"}
+                env = gym.make(self._cfg.env_id, **mode)
+            for wrap in self._wrap:
+                env = wrap(env)
+            self._inner = env
+        return self._inner
+
+    def reset(self) -> Any:  # type: ignore[override]
+        """Start an episode."""
+        if self._replay_path is not None and self._recorder is None:
+            fps = (getattr(self._env, "metadata", None) or {}).get("render_fps", 30)
+            self._recorder = Recorder(self._replay_path, fps)
+        obs = self._begin(self._next_seed())
+        self._return = 0.0
+        if self._recorder is not None:
+            self._recorder.finish()
+            self._recorder.add(self._env.render())
+        return self._observation(obs)
+
+    def _begin(self, seed: int | None) -> Any:
+        env = self._env
+        if not isinstance(env, gym.Env) and self._seed_api and hasattr(env, "seed"):
+            if seed is not None:
+                env.seed(seed)
+            result = env.reset()
+        else:
+            result = env.reset() if seed is None else env.reset(seed=seed)
+        is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+        return result[0] if is_pair else result
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        """Set the seed of the episodes to come: each its own that follows from this one, or this one for all."""
+        self._seed, self._dynamic = int(seed), dynamic_seed
+        # A generator of this env's own: numpy's global one is everybody's.
+        self._draws = np.random.RandomState(self._seed % 2**32)
+        if self._raw_env is not None or self._inner is not None:
+            self.action_space.seed(self._seed)
+
+    def _next_seed(self) -> int | None:
+        if self._seed is None or not self._dynamic:
+            return self._seed
+        return self._seed + 100 * int(self._draws.randint(1, 1000))
+
+    def step(self, action: Any) -> BaseEnvTimestep:  # type: ignore[override]
+        """Take one step."""
+        action = _plain(action)
+        if self._cfg.get("act_scale"):
+            action = self._scaled(action)
+        result = self._env.step(action)
+        if len(result) == 5:
+            obs, reward, terminated, truncated, info = result
+        else:
+            obs, reward, done, info = result
+            truncated = bool(done) and bool(info.get(TRUNCATED, False))
+            terminated = bool(done) and not truncated
+        terminated, truncated = bool(terminated), bool(truncated)
+        if self._cfg.get("rew_clip"):
+            reward = max(_WORST_REWARD, reward)
+        self._return += float(reward)
+        done = terminated or truncated
+        if done:
+            told = {"terminated": terminated, "truncated": truncated, TRUNCATED: truncated and not terminated}
+            info = {**info, **told, "eval_episode_return": np.array([self._return], np.float32)}
+        if self._recorder is not None:
+            self._recorder.add(self._env.render())
+            if done:
+                self._recorder.finish()
+        return BaseEnvTimestep(self._observation(obs), np.array([reward], np.float32), done, info)
+
+    def close(self) -> None:
+        """Close the env, and write what is left of a replay."""
+        if self._recorder is not None:
+            self._recorder.finish()
+        if self._inner is not None or self._raw_env is not None:
+            self._env.close()
+        if self._raw_env is None:
+            self._inner = None
+
+    def enable_save_replay(self, replay_path: str | None = None) -> None:
+        """Write each episode, from the next reset on, to an mp4 file in this folder.
+
+        Raises:
+            BackendUnavailable: If moviepy is not there.
+        """
+        require_video()
+        self._replay_path = "./video" if replay_path is None else replay_path
+
+    def render(self) -> Any:
+        """What the env looks like."""
+        return self._env.render()
+
+    def clone(self, caller: str = "collector") -> DingEnvWrapper:
+        """An env of the same kind and config, with nothing in common."""
+        return DingEnvWrapper(deepcopy(self._raw_env), deepcopy(self._cfg), self._seed_api, caller)
+
+    # ------------------------------------------------------------------ values
+
+    @property
+    def observation_space(self) -> Any:  # type: ignore[override]
+        """The env's own, with float32 in place of float64."""
+        return _in_float32(as_gymnasium(self._env.observation_space))
+
+    @property
+    def action_space(self) -> Any:  # type: ignore[override]
+        """The env's own."""
+        return as_gymnasium(self._env.action_space)
+
+    @property
+    def reward_space(self) -> spaces.Box:
+        """As far as the env knows its rewards; from -1 to 1 if it does not."""
+        low, high = getattr(self._env, "reward_range", (-1.0, 1.0))
+        return spaces.Box(float(low), float(high), (1,), np.float32)
+
+    def random_action(self) -> Any:
+        """An action at random; for a choice among n, an array of shape ``(1,)``."""
+        action = self.action_space.sample()
+        return np.array([action], np.int64) if isinstance(action, (int, np.integer)) else action
+
+    def _observation(self, obs: Any) -> Any:
+        if isinstance(obs, Mapping):
+            return {key: self._observation(item) for key, item in obs.items()}
+        if isinstance(obs, tuple):
+            return tuple(self._observation(item) for item in obs)
+        array = np.asarray(obs)
+        return array.astype(np.float32) if array.dtype == np.float64 else array
+
+    def _scaled(self, action: Any) -> Any:
+        space = self.action_space
+        share = (np.clip(action, -1.0, 1.0) + 1.0) / 2.0
+        return (space.low + share * (space.high - space.low)).astype(space.dtype)
+
+    def __repr__(self) -> str:
+        return f"DingEnvWrapper({self._cfg.get('env_id', self._raw_env)})"
+
+
+def _plain(action: Any) -> Any:
+    """An action as an env takes it: numbers out of their arrays, dicts of such."""
+    if isinstance(action, np.ndarray):
+        is_number = action.shape == () or (action.shape == (1,) and action.dtype == _INT64)
+        return action.item() if is_number else action
+    if isinstance(action, (int, np.integer)):
+        return action
+    if isinstance(action, Mapping):
+        return {key: _plain(item) for key, item in action.items()}
+    raise WrongActionType(
+        f"action: expected an int, an array, or a dict of these, got {type(action).__name__} {action!r}"
+    )
+
+
+def _in_float32(space: Any) -> Any:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _in_float32(child) for key, child in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([_in_float32(child) for child in space.spaces])
+    if isinstance(space, spaces.Box) and space.dtype == np.float64:
+        return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
+    return space

@@ -1,0 +1,597 @@
+"""What every form of manager does, in one process and in many: the same tests for all."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+from ding_envs import Tally
+
+from shoal import errors, testing
+from shoal.faces.ding import (
+    AsyncSubprocessEnvManager,
+    BaseEnvManager,
+    BaseEnvTimestep,
+    SyncSubprocessEnvManager,
+    create_env_manager,
+    get_env_manager_cls,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FORMS = [BaseEnvManager, SyncSubprocessEnvManager]
+ONE_BY_ONE = {"wait_num": float("inf")}  # has the asynchronous form wait for everyone
+
+
+# The asynchronous form has everything from the synchronous one but how it waits.
+every_form = pytest.mark.parametrize("form", [*FORMS, AsyncSubprocessEnvManager], ids=lambda cls: cls.__name__)
+with_processes = pytest.mark.parametrize(
+    "form", [SyncSubprocessEnvManager, AsyncSubprocessEnvManager], ids=lambda cls: cls.__name__
+)
+
+
+@pytest.fixture(params=FORMS, ids=lambda cls: cls.__name__)
+def form(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def launched() -> Iterator[Callable[..., Any]]:
+    """Managers of Tally envs, closed in the end."""
+    with contextlib.ExitStack() as open_managers:
+
+        def launch(cls: Any, lengths: Any = (2, 3), env: Any = Tally, launch: bool = True, **settings: Any) -> Any:
+            cfg = cls.default_config()
+            if cls is not BaseEnvManager:
+                cfg.update(ONE_BY_ONE)
+            cfg.update(settings)
+            manager = cls([partial(env, i, length) for i, length in enumerate(lengths)], cfg)
+            open_managers.callback(manager.close)
+            open_managers.callback(testing.release_hangs)  # before it is closed
+            if launch:
+                manager.launch()
+            return manager
+
+        yield launch
+
+
+def states(manager: Any) -> dict[int, str]:
+    return {i: state.name for i, state in manager._env_states.items()}
+
+
+def rows(by_id: Any) -> dict[int, Any]:
+    return {i: np.asarray(obs).tolist() for i, obs in by_id.items()}
+
+
+def all_ready(manager: Any) -> dict[int, Any]:
+    """What is ready once all envs are: the asynchronous form does not wait for resets."""
+    end = time.monotonic() + 20
+    while len(ready := manager.ready_obs) < manager.env_num:
+        assert time.monotonic() < end, states(manager)
+    return rows(ready)
+
+
+# ---------------------------------------------------------------------- life
+
+
+@every_form
+def test_construction_looks_at_one_env_and_launch_builds_all(form: Any, launched: Any) -> None:
+    manager = launched(form, launch=False)
+    assert manager.closed
+    assert set(states(manager).values()) == {"VOID"}
+    assert manager.observation_space.shape == (3,)
+    assert isinstance(manager.env_ref, Tally)
+    assert manager.env_ref.resets == 0
+    manager.launch()
+    assert not manager.closed
+    assert set(states(manager).values()) == {"RUN"}
+    with pytest.raises(AssertionError, match="open already"):
+        manager.launch()
+
+
+def test_whoever_needs_envs_says_that_there_are_none(form: Any, launched: Any) -> None:
+    manager = launched(form, launch=False)
+    for use in (lambda: manager.step({0: 0}), manager.reset, lambda: manager.ready_obs, lambda: manager.label):
+        with pytest.raises(AssertionError, match="launch"):
+            use()
+    assert manager.ready_obs_id == []
+    assert not manager.done
+
+
+def test_an_incomplete_config_names_what_it_lacks(form: Any) -> None:
+    cfg = form.default_config()
+    del cfg["max_retry"]
+    with pytest.raises(AttributeError, match="max_retry"):
+        form([Tally], cfg)
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong"), [("retry_type", "again"), ("step_timeout", -1), ("reset_timeout", "soon")]
+)
+def test_settings_that_make_no_sense_are_refused(form: Any, setting: str, wrong: Any) -> None:
+    cfg = form.default_config()
+    cfg[setting] = wrong
+    with pytest.raises(AssertionError, match=setting):
+        form([Tally], cfg)
+
+
+def test_an_env_that_cannot_be_built_is_named(form: Any) -> None:
+    def broken() -> Any:
+        raise ValueError("no licence")
+
+    manager = form([Tally, broken], form.default_config())
+    with pytest.raises(RuntimeError, match=r"env 1.*no licence"):
+        manager.launch()
+    assert manager.closed
+
+
+# ---------------------------------------------------------------------- episodes
+
+
+@every_form
+def test_a_timestep_has_the_last_observation_and_ready_obs_the_next_first_one(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(1, 9))
+    last = manager.step({0: 0, 1: 0})[0]
+    assert last.obs.tolist() == [0, 0, 1]
+    assert last.done
+    assert last.truncated
+    assert not last.terminated
+    assert all_ready(manager) == {0: [0, 1, 0], 1: [1, 0, 1]}
+
+
+def test_the_same_run_twice_is_the_same_ready_sets(form: Any, launched: Any) -> None:
+    def run() -> list[Any]:
+        manager = launched(form, lengths=(1, 2, 3))
+        seen = []
+        for _ in range(12):
+            ready = rows(manager.ready_obs)
+            seen.append((ready, {i: t.obs.tolist() for i, t in manager.step(dict.fromkeys(ready, 0)).items()}))
+        manager.close()
+        return seen
+
+    first = run()
+    assert all(list(ready) == [0, 1, 2] for ready, _ in first)
+    assert first == run()
+
+
+@every_form
+def test_each_env_has_its_own_budget_of_episodes(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(1, 2), episode_num=2)
+    ended = {0: 0, 1: 0}
+    while not manager.done:
+        for i, timestep in manager.step(dict.fromkeys(manager.ready_obs, 0)).items():
+            ended[i] += timestep.done
+    assert ended == {0: 2, 1: 2}
+    assert set(states(manager).values()) == {"DONE"}
+    assert manager.ready_obs == {}
+    assert manager.resets == [2, 2], "nobody was reset after the last episode"
+    manager.reset()
+    assert rows(manager.ready_obs) == {0: [0, 2, 0], 1: [1, 2, 0]}
+
+
+@every_form
+def test_without_auto_reset_an_env_waits(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(1, 9), auto_reset=False)
+    manager.step({0: 0, 1: 0})
+    assert states(manager) == {0: "NEED_RESET", 1: "RUN"}
+    assert list(manager.ready_obs) == [1]
+    with pytest.raises(AssertionError, match="env 0 is NEED_RESET"):
+        manager.step({0: 0, 1: 0})
+    assert manager.k == [1, 1], "nobody has moved"
+    manager.reset({0: None})
+    assert list(manager.ready_obs) == [0, 1]
+
+
+def test_keywords_of_a_reset_are_used_again(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(1, 9), launch=False)
+    with pytest.raises(AssertionError, match="one entry for each"):
+        manager.launch({0: {}})
+    manager.launch({0: {"stat": "a"}, 1: {"stat": "b"}})
+    manager.step({0: 0, 1: 0})
+    assert manager.stat == ["a", "b"]
+    assert manager.resets == [2, 1]
+    manager.reset()
+    assert manager.stat == ["a", "b"]
+    manager.reset({0: None})
+    assert manager.stat == [None, "b"]
+
+
+def test_an_env_of_no_such_id_is_told_apart(form: Any, launched: Any) -> None:
+    manager = launched(form)
+    for use in (lambda: manager.step({7: 0}), lambda: manager.reset({7: {}}), lambda: manager.seed({7: 1})):
+        with pytest.raises(KeyError, match="no env 7"):
+            use()
+
+
+# ---------------------------------------------------------------------- seeds
+
+
+@every_form
+def test_seeds_wait_for_the_reset_of_their_env(form: Any, launched: Any) -> None:
+    manager = launched(form, launch=False)
+    manager.seed(10, dynamic_seed=False)
+    manager.launch()
+    assert manager.seeds == [[(10, False)], [(11, False)]]
+    manager.seed([5, 6])
+    manager.seed({1: np.int64(7)})
+    manager.reset({1: {"stat": 1}})
+    assert manager.seeds == [[(10, False)], [(11, False), (7, "not given")]]
+    manager.reset()
+    manager.reset()
+    assert manager.seeds == [[(10, False), (5, "not given")], [(11, False), (7, "not given")]]
+
+
+@pytest.mark.parametrize(("wrong", "kind"), [([1], AssertionError), ("seven", TypeError), (1.5, TypeError)])
+def test_what_is_no_seed_is_refused(form: Any, launched: Any, wrong: Any, kind: Any) -> None:
+    with pytest.raises(kind, match="seed"):
+        launched(form, launch=False).seed(wrong)
+
+
+# ---------------------------------------------------------------------- beside
+
+
+def test_attributes_are_those_of_every_env(form: Any, launched: Any) -> None:
+    manager = launched(form)
+    assert manager.label == ["env0", "env1"]
+    assert manager.length == [2, 3]
+    assert manager.inverse == [1.0, 1.0]
+    assert not hasattr(manager, "no_such_thing")
+    with pytest.raises(RuntimeError, match="secret"):
+        manager.secret()
+    assert [draw().max() for draw in manager.render] == [0, 0]
+    assert manager.reward_shaping(1, [1.0]) == [2.0]
+    assert {i: image.shape for i, image in manager.ready_imgs.items()} == {0: (2, 2, 3), 1: (2, 2, 3)}
+
+
+def test_envs_learn_where_to_keep_replays_before_their_first_reset(form: Any, launched: Any) -> None:
+    manager = launched(form, launch=False)
+    with pytest.raises(AssertionError, match="one per env"):
+        manager.enable_save_replay(["/a"])
+    manager.enable_save_replay(["/a", "/b"])
+    manager.launch()
+    assert manager.replay_path == ["/a", "/b"]
+    manager.step({0: 0, 1: 0})
+    manager.reset()
+    assert manager.k == [1, 1], "an episode that is being recorded is not cut short"
+
+
+@pytest.mark.parametrize(
+    "action", [2, np.int64(2), np.array(2), np.array([2]), np.array([1.5], np.float32), "left", {"a": np.array([1])}]
+)
+def test_actions_arrive_as_what_they_were(form: Any, launched: Any, action: Any) -> None:
+    manager = launched(form, lengths=(9, 9))
+    manager.step({0: 1, 1: action})
+    (given,) = manager.given[1]
+    assert type(given) is type(action)
+    assert repr(given) == repr(action)
+
+
+class Dictionary(Tally):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        box = gymnasium.spaces.Box(-9, 9, (1,), np.int64)
+        self.observation_space = gymnasium.spaces.Dict({"n": gymnasium.spaces.Dict({"b": box}), "k": self.action_space})
+
+    def obs(self) -> Any:
+        return {"n": {"b": np.array([self.k])}, "k": self.k}
+
+
+class Number(Tally):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.observation_space = gymnasium.spaces.Discrete(100)
+
+    def obs(self) -> Any:
+        return self.k
+
+
+class OtherThanTold(Tally):
+    """Observations, rewards and timesteps that its spaces do not announce."""
+
+    def obs(self) -> Any:
+        return np.array([self.k, 0.1, 1e300, 4.0])
+
+    def step(self, action: Any) -> Any:
+        timestep = super().step(action)
+        return timestep._replace(reward=0.1, info={**timestep.info, "object": {1, 2}})
+
+
+class Reuser(Tally):
+    """Writes every observation into the same array."""
+
+    buffer = np.zeros(3, np.float32)
+
+    def obs(self) -> Any:
+        self.buffer[:] = (self.index, self.episode, self.k)
+        return self.buffer
+
+
+def test_nested_and_scalar_observations(form: Any, launched: Any) -> None:
+    first = launched(form, env=Dictionary).step({0: 0, 1: 0})[0]
+    assert first.obs == {"n": {"b": np.array([1])}, "k": 1}
+    assert first.obs["n"]["b"].dtype == np.int64
+    manager = launched(form, env=Number)
+    assert manager.step({0: 0, 1: 0})[0].obs == 1
+    assert manager.ready_obs == {0: 1, 1: 1}
+
+
+def test_nothing_is_cast(form: Any, launched: Any) -> None:
+    manager = launched(form, env=OtherThanTold, lengths=(1, 9))
+    timestep = manager.step({0: 0, 1: 0})[0]
+    assert timestep.obs.dtype == np.float64
+    assert timestep.obs.tolist() == [1, 0.1, 1e300, 4.0]
+    assert timestep.reward == 0.1
+    assert timestep.info["object"] == {1, 2}
+    assert timestep.info.keys() == {"TimeLimit.truncated", "note", "eval_episode_return", "object"}
+    assert all_ready(manager)[0] == [0, 0.1, 1e300, 4.0]
+
+
+def test_what_is_handed_out_does_not_change(form: Any, launched: Any) -> None:
+    manager = launched(form, env=Reuser, lengths=(9, 9))
+    first = manager.step({0: 0, 1: 0})
+    manager.step({0: 0, 1: 0})
+    assert rows({i: t.obs for i, t in first.items()}) == {0: [0, 0, 1], 1: [1, 0, 1]}
+
+
+# ---------------------------------------------------------------------- failures
+
+
+def test_a_step_is_tried_again_with_the_same_action(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9), max_retry=2)
+    assert manager.step({0: "stumble", 1: 0})[0].obs.tolist() == [0, 0, 1]
+    assert manager.given[0] == ["stumble", "stumble"]
+
+
+@every_form
+def test_an_error_names_env_and_cause_and_is_of_the_cause_s_class(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9), max_retry=2)
+    with pytest.raises(ZeroDivisionError) as caught:
+        manager.step({0: 0, 1: "raise"})
+    assert isinstance(caught.value, errors.EnvStepError)
+    assert isinstance(caught.value, RuntimeError)
+    assert "Env 1 step has exceeded max retries(2)" in str(caught.value)
+    assert "step went wrong" in str(caught.value)
+    assert caught.value.env_id == 1
+    assert manager.closed is (form is not BaseEnvManager)
+
+
+def test_in_one_process_the_others_go_on(launched: Any) -> None:
+    manager = launched(BaseEnvManager, lengths=(9, 9))
+    with pytest.raises(errors.EnvStepError) as caught:
+        manager.step({0: "raise", 1: 0})
+    assert caught.value.timesteps[1].obs.tolist() == [1, 0, 1]
+    assert states(manager) == {0: "ERROR", 1: "RUN"}
+    assert rows(manager.ready_obs) == {1: [1, 0, 1]}
+    manager.step({1: 0})
+    manager.reset({0: {}})
+    assert rows(manager.ready_obs) == {0: [0, 1, 0], 1: [1, 0, 2]}
+
+
+def test_a_reset_is_tried_again_on_the_same_env(form: Any, launched: Any) -> None:
+    manager = launched(form, max_retry=3, retry_waiting_time=0.01)
+    born = manager.birth
+    manager.reset({0: {"fails_until": 4}})
+    assert manager.resets == [4, 1]
+    assert manager.birth == born
+    assert rows(manager.ready_obs) == {0: [0, 1, 0], 1: [1, 0, 0]}
+
+
+def test_a_reset_is_tried_again_on_a_new_env(form: Any, launched: Any) -> None:
+    manager = launched(form, max_retry=2, retry_type="renew", retry_waiting_time=0.01)
+    born = manager.birth
+    manager.reset({0: {"only_fresh": True}})
+    assert manager.birth[0] != born[0]
+    assert manager.birth[1] == born[1]
+
+
+@pytest.mark.parametrize("retry_type", ["reset", "renew"])
+def test_a_reset_that_never_works_closes_the_manager_and_says_why(form: Any, launched: Any, retry_type: str) -> None:
+    manager = launched(form, max_retry=2, retry_type=retry_type, retry_waiting_time=0.01)
+    with pytest.raises(ValueError, match=r"Env 0 reset has exceeded max retries\(2\).*cannot reset") as caught:
+        manager.reset({0: {"fails_until": 99}})
+    assert isinstance(caught.value, errors.EnvResetError)
+    assert manager.closed
+
+
+@every_form
+def test_an_automatic_reset_that_never_works_is_told_to_the_next_call(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(1, 9), launch=False)
+    manager.launch({0: {"only_fresh": True}, 1: None})
+    with pytest.raises(errors.EnvResetError, match="Env 0 reset") as caught:  # noqa: PT012 - one or the other
+        manager.step({0: 0, 1: 0})
+        all_ready(manager)
+    assert "cannot reset" in str(caught.value)
+    assert manager.closed
+
+
+@every_form
+def test_an_env_that_calls_its_timestep_abnormal_waits_for_its_reset(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9), episode_num=1)
+    assert manager.step({0: "abnormal", 1: 0})[0].info["abnormal"]
+    assert states(manager) == {0: "ERROR", 1: "RUN"}
+    manager.reset({0: None})
+    assert rows(manager.ready_obs)[0] == [0, 1, 0]
+
+
+@every_form
+def test_an_env_that_is_renewed_gives_one_abnormal_timestep(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9), retry_type="renew", episode_num=1)
+    manager.step({0: 0, 1: 0})
+    born = manager.birth
+    out = manager.step({0: "raise", 1: 0})
+    assert out[0].info["abnormal"]
+    assert "step went wrong" in out[0].info["err"]
+    assert (out[0].obs.tolist(), out[0].reward.tolist(), out[0].done) == ([0, 0, 1], [0.0], True)
+    assert out[1].obs.tolist() == [1, 0, 2]
+    assert all_ready(manager) == {0: [0, 0, 0], 1: [1, 0, 2]}
+    assert manager.birth[0] != born[0]
+    assert manager.birth[1] == born[1]
+
+
+@pytest.mark.parametrize("kind", ["hang", "kill"])
+@with_processes
+def test_a_lost_env_is_renewed(form: Any, launched: Any, kind: str) -> None:
+    manager = launched(form, lengths=(9, 9), retry_type="renew", step_timeout=1.0)
+    manager.step({0: 0, 1: 0})
+    assert manager.step({0: kind, 1: 0})[0].info["abnormal"]
+    while 0 not in (ready := rows(manager.ready_obs)):
+        manager.step({1: 0})
+    assert ready[0] == [0, 0, 0]
+
+
+def test_a_static_seed_stays_with_an_env_that_is_renewed(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9), retry_type="renew", launch=False)
+    manager.seed(3, dynamic_seed=False)
+    manager.launch()
+    manager.step({0: "raise", 1: 0})
+    assert manager.seeds == [[(3, False)], [(4, False)]]
+
+
+@every_form
+def test_a_step_has_a_deadline_in_fractions_of_seconds_from_any_thread(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9), step_timeout=0.3)
+    caught: list[BaseException] = []
+
+    def hang() -> None:
+        try:
+            manager.step({0: "hang", 1: 0})
+        except BaseException as error:
+            caught.append(error)
+
+    start = time.monotonic()
+    thread = threading.Thread(target=hang)
+    thread.start()
+    thread.join(10)
+    assert time.monotonic() - start < 5
+    assert isinstance(caught[0], TimeoutError)
+    assert isinstance(caught[0], RuntimeError)
+    assert "Env 0 step" in str(caught[0])
+    assert manager.closed is (form is not BaseEnvManager)
+
+
+def test_an_env_that_hung_is_built_anew_by_its_reset(launched: Any) -> None:
+    manager = launched(BaseEnvManager, lengths=(9, 9), step_timeout=0.3)
+    manager.step({0: 0, 1: 0})
+    with pytest.raises(TimeoutError):
+        manager.step({0: "hang", 1: 0})
+    assert states(manager) == {0: "ERROR", 1: "RUN"}
+    manager.reset({0: {"stat": "back"}})
+    assert rows(manager.ready_obs) == {0: [0, 0, 0], 1: [1, 0, 2]}
+    assert manager.stat == ["back", None]
+
+
+def test_actions_come_by_id(form: Any, launched: Any) -> None:
+    with pytest.raises(AssertionError, match="by env id, got list"):
+        launched(form).step([0, 0])
+
+
+def test_workers_are_shared_when_nothing_speaks_against_it(launched: Any) -> None:
+    form = SyncSubprocessEnvManager
+    assert len(set(launched(form, (9,) * 4, num_workers=2).pid)) == 2
+    assert len(set(launched(form, (9,) * 3, retry_type="renew").pid)) == 3
+    assert len(set(launched(form, (9,) * 3, step_timeout=9).pid)) == 3
+
+
+def test_a_reset_has_a_deadline(form: Any, launched: Any) -> None:
+    manager = launched(form, launch=False, reset_timeout=0.5)
+    with pytest.raises(TimeoutError, match="Env 0 reset"):
+        manager.launch({0: {"hangs": True}, 1: {}})
+    assert manager.closed
+
+
+@with_processes
+def test_a_dead_worker_is_named_and_closing_is_no_trouble(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9))
+    with pytest.raises(errors.WorkerDied, match=r"Env 0 step.*SIGKILL"):
+        manager.step({0: "kill", 1: 0})
+    manager.close()
+    manager.launch()
+    assert list(manager.ready_obs) == [0, 1]
+
+
+# ---------------------------------------------------------------------- processes
+
+
+def test_a_slow_reset_holds_nobody_up(launched: Any) -> None:
+    manager = launched(SyncSubprocessEnvManager, (1, 99), partial(Tally, reset_s=1.0))
+    manager.step({0: 0, 1: 0})
+    assert list(manager.ready_obs) == [1]
+    with pytest.raises(AssertionError, match="env 0 is RESET"):
+        manager.step({0: 0})
+    while 0 not in manager.ready_obs:
+        manager.step({1: 0})
+    assert rows(manager.ready_obs)[0] == [0, 1, 0]
+
+
+def test_if_only_resets_are_under_way_they_are_waited_for(launched: Any) -> None:
+    manager = launched(SyncSubprocessEnvManager, (1, 1), partial(Tally, reset_s=0.3))
+    manager.step({0: 0, 1: 0})
+    assert len(manager.ready_obs) > 0
+
+
+def test_reset_inplace_waits_and_keeps_the_last_observation(launched: Any) -> None:
+    manager = launched(SyncSubprocessEnvManager, (1, 99), partial(Tally, reset_s=0.3), reset_inplace=True)
+    manager.reset({0: {"stat": "kept"}})
+    last = manager.step({0: 0, 1: 0})[0]
+    assert last.obs.tolist() == [0, 1, 1]
+    assert rows(manager.ready_obs) == {0: [0, 2, 0], 1: [1, 0, 1]}
+    assert manager.stat[0] == "kept"
+    with pytest.raises(AssertionError, match="auto_reset"):
+        launched(SyncSubprocessEnvManager, reset_inplace=True, auto_reset=False)
+
+
+class Slow(Tally):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.5 if self.index > 1 else 0.0)
+        return super().step(action)
+
+
+def test_the_asynchronous_form_goes_on_without_the_slow(launched: Any) -> None:
+    manager = launched(AsyncSubprocessEnvManager, (99,) * 4, Slow, wait_num=2)
+    out = manager.step(dict.fromkeys(range(4), 0))
+    assert set(out) == {0, 1}
+    assert list(manager.ready_obs) == manager.ready_env == [0, 1]
+    with pytest.raises(AssertionError, match="env 2 has not answered yet"):
+        manager.step({2: 0})
+    seen = dict(out)
+    while len(seen) < 4:
+        seen.update(manager.step({}))
+    assert {i: t.obs[2] for i, t in seen.items()} == {0: 1, 1: 1, 2: 1, 3: 1}
+    manager.step({2: 0})
+    manager.reset({2: {}})
+    assert rows(manager.ready_obs)[2] == [2, 1, 0], "an answer that nobody waits for any more is dropped"
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_start_methods(launched: Any, context: str) -> None:
+    manager = launched(SyncSubprocessEnvManager, context=context)
+    assert len(set(manager.pid)) == 2
+
+
+# ---------------------------------------------------------------------- by name
+
+
+def test_managers_by_name() -> None:
+    cfg = {**BaseEnvManager.default_config(), "type": "base", "import_names": ["json"]}
+    kept = dict(cfg)
+    manager = create_env_manager(cfg, [partial(Tally, 0)])
+    assert type(manager) is BaseEnvManager
+    assert cfg == kept
+    assert get_env_manager_cls({"type": "async_subprocess"}) is AsyncSubprocessEnvManager
+    with pytest.raises(errors.WrongSetting, match="type"):
+        get_env_manager_cls({"type": "other"})
+
+
+def test_a_timestep_is_a_namedtuple_of_four() -> None:
+    timestep = BaseEnvTimestep(1, 2.0, True, {"terminated": True, "truncated": True})
+    assert BaseEnvTimestep._fields == ("obs", "reward", "done", "info")
+    assert timestep._replace(obs=5).obs == 5
+    assert timestep.terminated
+    assert timestep.truncated

@@ -1,0 +1,342 @@
+"""The array forms, the supervisor, managers for other envs, and nerveX's managers."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections import namedtuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+from ding_envs import Tally
+
+from shoal import errors, testing
+from shoal.faces.ding import (
+    BaseEnvManagerV2,
+    ChildType,
+    EnvSupervisor,
+    GymVectorEnvManager,
+    PoolEnvManager,
+    SubprocessEnvManagerV2,
+    nervex,
+    setup_ding_env_manager,
+)
+from shoal.faces.ding.wrapper import DingEnvWrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def keep() -> Iterator[Callable[[Any], Any]]:
+    """Has managers closed in the end."""
+    with contextlib.ExitStack() as kept:
+
+        def keep_one(manager: Any) -> Any:
+            kept.callback(manager.close)
+            kept.callback(testing.release_hangs)
+            return manager
+
+        yield keep_one
+
+
+def tallies(*lengths: int, env: Any = Tally, **more: Any) -> list[Any]:
+    return [partial(env, i, length, **more) for i, length in enumerate(lengths)]
+
+
+# ---------------------------------------------------------------------- arrays
+
+V2 = pytest.mark.parametrize("form", [BaseEnvManagerV2, SubprocessEnvManagerV2], ids=lambda cls: cls.__name__)
+
+
+@V2
+def test_rows_in_rows_out(form: Any, keep: Any) -> None:
+    manager = keep(form(tallies(1, 9), form.default_config()))
+    manager.launch()
+    assert manager.ready_obs.tolist() == [[0, 0, 0], [1, 0, 0]]
+    first, second = manager.step(np.array([0, 1]))
+    assert (first.env_id.item(), first.done.item(), first.obs.tolist()) == (0, True, [0, 0, 1])
+    assert first.reward.tolist() == [1.0]
+    assert set(first.info) == {"TimeLimit_truncated", "eval_episode_return"}
+    assert (second.env_id.item(), second.done.item(), len(second.info)) == (1, False, 0)
+    assert manager.ready_obs.tolist() == [[0, 1, 0], [1, 0, 1]]
+    with pytest.raises(AssertionError, match="expected 2 rows"):
+        manager.step([0])
+    assert [t.env_id.item() for t in manager.step({1: 0})] == [1]
+
+
+def test_rows_belong_to_the_envs_that_were_shown(keep: Any) -> None:
+    form = SubprocessEnvManagerV2
+    cfg = form.default_config()
+    manager = keep(form(tallies(1, 99, reset_s=0.5), cfg))
+    manager.launch()
+    manager.step([0, 0])
+    shown = manager.ready_obs
+    assert shown.tolist() == [[1, 0, 1]]
+    while 0 not in manager.ready_obs_id:  # env 0 comes back between the look and the step
+        pass
+    (only,) = manager.step([3])
+    assert only.env_id.item() == 1
+    assert manager.given[1] == [0, 3]
+    assert len(manager.ready_obs) == 2
+
+
+class Boxes(Tally):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.observation_space = gymnasium.spaces.Dict({"k": gymnasium.spaces.Box(0, 9, (1,), np.int64)})
+
+    def obs(self) -> Any:
+        return {"k": np.array([self.k])}
+
+
+@V2
+def test_dicts_are_trees(form: Any, keep: Any) -> None:
+    manager = keep(form(tallies(9, 9, env=Boxes), form.default_config()))
+    manager.launch()
+    manager.step([0, 0])
+    assert manager.ready_obs.k.tolist() == [[1], [1]]
+    assert manager.ready_obs[0].k.tolist() == [1]
+
+
+@V2
+def test_nobody_ready_is_no_rows(form: Any, keep: Any) -> None:
+    cfg = form.default_config()
+    cfg.episode_num = 1
+    manager = keep(form(tallies(1, 1), cfg))
+    manager.launch()
+    manager.step([0, 0])
+    assert manager.done
+    assert manager.ready_obs.shape == (0, 3)
+    assert manager.step([]) == []
+
+
+# ---------------------------------------------------------------------- the supervisor
+
+
+@pytest.fixture(params=list(ChildType), ids=lambda kind: kind.name)
+def supervisor(request: pytest.FixtureRequest, keep: Any) -> Any:
+    return lambda *lengths, **options: keep(EnvSupervisor(request.param, tallies(*lengths), **options))
+
+
+def test_a_supervisor_takes_lists_and_dicts(supervisor: Any) -> None:
+    found = supervisor(2, 9)
+    found.seed(3)
+    found.launch()
+    assert found.seeds == [[(3, "not given")], [(4, "not given")]]
+    assert [t.obs.tolist() for t in found.step({1: 0, 0: 0})] == [[1, 0, 1], [0, 0, 1]]
+    assert [t.done.item() for t in found.step([0, 0])] == [True, False]
+    assert found.ready_obs.tolist() == [[0, 1, 0], [1, 0, 2]]
+
+
+@pytest.mark.parametrize("retry_type", ["reset", "renew"])
+def test_a_step_that_fails_is_an_answer(supervisor: Any, retry_type: str) -> None:
+    found = supervisor(9, 9, retry_type=retry_type)
+    found.launch()
+    born = found.birth
+    failed, other = found.step({0: "raise", 1: 0})
+    assert (failed.obs, failed.reward, failed.done) == (None, None, None)
+    assert failed.info.abnormal
+    assert "step went wrong" in failed.info.err
+    assert other.obs.tolist() == [1, 0, 1]
+    assert {state.name for state in found.env_states.values()} == {"RUN"}
+    assert found.ready_obs.tolist() == [[0, 1 if retry_type == "reset" else 0, 0], [1, 0, 1]]
+    assert (found.birth[0] == born[0]) is (retry_type == "reset")
+
+
+def test_a_step_that_takes_too_long_is_an_answer(supervisor: Any) -> None:
+    found = supervisor(9, 9, step_timeout=0.5)
+    found.launch()
+    assert found.step({0: "hang", 1: 0})[0].info.abnormal
+    assert found.ready_obs.tolist() == [[0, 0, 0], [1, 0, 1]]
+
+
+def test_a_supervisor_need_not_be_waited_for(supervisor: Any) -> None:
+    found = supervisor(1, 9)
+    found.launch(block=False)
+    starts = [found.recv() for _ in range(2)]
+    assert {(p.proc_id, p.method) for p in starts} == {(0, "reset"), (1, "reset")}
+    assert found.step({0: 0}, block=False) is None
+    step = found.recv()
+    assert (step.proc_id, step.method, step.data.obs.tolist(), step.err) == (0, "step", [0, 0, 1], None)
+    again = found.recv()
+    assert (again.proc_id, again.method, again.data.tolist()) == (0, "reset", [0, 1, 0])
+    assert again.req_id > step.req_id
+    with pytest.raises(errors.ManagerState, match="nothing is under way"):
+        found.recv()
+    found.step({1: "raise"}, block=False)
+    assert "step went wrong" in str(found.recv().err)
+
+
+def test_without_auto_reset_a_supervisor_is_done(supervisor: Any) -> None:
+    found = supervisor(1, 1, auto_reset=False)
+    found.launch()
+    found.step([0, 0])
+    assert found.done
+    assert found.ready_obs == []
+    found.close(1)
+    assert {state.name for state in found.env_states.values()} == {"VOID"}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        supervisor(1, colour="red")
+    assert "colour" in str(told[0].message)
+
+
+# ---------------------------------------------------------------------- other envs
+
+
+def cartpole() -> Any:
+    return gymnasium.make("CartPole-v1")
+
+
+def test_plain_gymnasium_envs(keep: Any) -> None:
+    manager = keep(GymVectorEnvManager([cartpole] * 2, GymVectorEnvManager.default_config()))
+    manager.seed(0, dynamic_seed=False)
+    manager.reset()
+    start = {i: obs.tolist() for i, obs in manager.ready_obs.items()}
+    returns: dict[int, float] = {0: 0.0, 1: 0.0}
+    for _ in range(60):
+        for i, timestep in manager.step({0: 0}).items():
+            returns[i] += timestep.reward.item()
+            if timestep.done:
+                assert timestep.info["eval_episode_return"].item() == returns[i]
+                assert manager.ready_obs[i].tolist() == start[i], "a static seed"
+                returns[i] = 0.0
+    with pytest.raises(errors.WrongSetting, match="reset_param"):
+        manager.reset({0: {}})
+
+
+@pytest.mark.parametrize("engine", ["serial", "process"])
+@pytest.mark.parametrize("batch_size", [2, 4])
+def test_envs_by_id(keep: Any, engine: str, batch_size: int) -> None:
+    cfg = PoolEnvManager.default_config()
+    cfg.update(env_id="CartPole-v1", env_num=4, batch_size=batch_size, engine=engine, seed=1)
+    manager = keep(PoolEnvManager(cfg))
+    with pytest.raises(errors.ManagerState, match="launch"):
+        manager.step({0: 0})
+    manager.launch()
+    ends, returns = 0, dict.fromkeys(range(4), 0.0)
+    for _ in range(100):
+        ready = manager.ready_obs
+        assert len(ready) == batch_size
+        timesteps = manager.step({i: np.array([0]) for i in ready})
+        assert len(timesteps) == batch_size
+        for i, timestep in timesteps.items():
+            returns[i] += timestep.reward.item()
+            if timestep.done:
+                ends += 1
+                assert abs(timestep.obs[2]) > 0.2, "the last observation: the pole has fallen"
+                assert abs(manager.ready_obs[i][2]) < 0.1
+                assert timestep.info["eval_episode_return"].item() == returns[i]
+                assert timestep.terminated
+                returns[i] = 0.0
+    assert ends > 4
+    busy = set(range(4)) - set(manager.ready_obs)
+    if busy:
+        with pytest.raises(errors.ManagerState, match="have not answered"):
+            manager.step({busy.pop(): 0})
+
+
+def test_compiled_envs_by_id(keep: Any) -> None:
+    pytest.importorskip("numba")
+    cfg = PoolEnvManager.default_config()
+    cfg.update(env_id="CartPole-v1", env_num=4, batch_size=4, seed=1)
+    manager = keep(PoolEnvManager(cfg))
+    manager.launch()
+    assert manager._pool.engine.name == "kernel"
+    assert manager.step({i: 1 for i in range(4)})[3].reward.tolist() == [1.0]
+
+
+def test_clones_of_a_wrapped_env(keep: Any) -> None:
+    for debug in (True, False):
+        manager = keep(setup_ding_env_manager(DingEnvWrapper(cfg={"env_id": "CartPole-v1"}), 2, debug=debug))
+        manager.launch()
+        assert manager.ready_obs.shape == (2, 4)
+        assert [t.reward.tolist() for t in manager.step(np.array([[0], [1]]))] == [[1.0], [1.0]]
+
+
+# ---------------------------------------------------------------------- nerveX
+
+NxStep = namedtuple("NxStep", ["obs", "reward", "done", "info"])
+
+
+class NxEnv:
+    def __init__(self, cfg: dict[str, Any]) -> None:
+        self.name, self.length, self.k, self.stat, self.sd = cfg["name"], cfg["length"], 0, None, None
+
+    def reset(self, stat: Any = None) -> Any:
+        self.k, self.stat = 0, stat
+        return [self.name, 0]
+
+    def step(self, action: Any) -> Any:
+        if action == "raise":
+            raise ZeroDivisionError("step went wrong")
+        self.k += 1
+        return NxStep([self.name, self.k], action, self.k >= self.length, {})
+
+    def seed(self, seed: int) -> str:
+        self.sd = seed
+        return f"seeded {seed}"
+
+    def close(self) -> None:
+        pass
+
+    def pack(self, timesteps: Any = None, obs: Any = None) -> Any:
+        if timesteps is None:
+            return obs
+        return NxStep(*map(list, zip(*timesteps, strict=True))) if isinstance(timesteps, list) else timesteps
+
+    def unpack(self, action: Any) -> list[dict[str, Any]]:
+        return [{"action": a} for a in action]
+
+
+@pytest.fixture(params=[nervex.BaseEnvManager, nervex.SubprocessEnvManager], ids=lambda cls: cls.__name__)
+def nx(request: pytest.FixtureRequest, keep: Any) -> Any:
+    return keep(request.param(NxEnv, [{"name": f"n{i}", "length": n} for i, n in enumerate((2, 3, 4))], 3))
+
+
+def test_nervex_lists_without_ids_and_dicts_with(nx: Any) -> None:
+    assert nx.env_num == 3
+    assert nx.reset() == [["n0", 0], ["n1", 0], ["n2", 0]]
+    assert nx.env_done == {0: False, 1: False, 2: False}
+    assert nx.step([10, 11, 12]).reward == [10, 11, 12]
+    part = nx.step([5, 6], env_id=[2, 0])
+    assert list(part) == [2, 0]
+    assert part[2] == NxStep(["n2", 2], 5, False, {})
+    assert nx.env_done == {0: True, 1: False, 2: False}
+    assert nx.reset(reset_param=[{"stat": "s"}], env_id=[1]) == {1: ["n1", 0]}
+    assert nx.stat == [None, "s", None]
+    assert nx.env_done == {0: True, 1: False, 2: False}, "the flags of the others stay"
+    assert not nx.all_done
+    nx.step([0], env_id=[0])
+    assert nx.k == [3, 0, 2], "an env may be stepped past its end"
+
+
+def test_nervex_seeds_at_once_and_attributes_that_are_not_there(nx: Any) -> None:
+    assert nx.seed([1, 2, 3]) == ["seeded 1", "seeded 2", "seeded 3"]
+    assert nx.seed([9], env_id=[1]) == {1: "seeded 9"}
+    assert nx.sd == [1, 9, 3]
+    assert nx.nothing_like_this == [None] * 3
+
+
+def test_nervex_failures_name_their_env_and_lose_nobody(nx: Any) -> None:
+    nx.reset()
+    with pytest.raises(errors.EnvStepError, match=r"env 1.*step went wrong"):
+        nx.step([0, "raise", 0])
+    assert nx.step([0, 0], env_id=[0, 2])[2].obs == ["n2", 2]
+    nx.reset(env_id=[1])
+    assert nx.step([0], env_id=[1])[1].obs == ["n1", 1]
+    with pytest.raises(AssertionError, match="action: expected 3 entries"):
+        nx.step([0])
+    nx.close()
+    nx.close()
+    with pytest.raises(AssertionError, match="closed"):
+        nx.reset()
+
+
+def test_nervex_needs_one_config_per_env() -> None:
+    with pytest.raises(AssertionError, match="expected 2 configs"):
+        nervex.BaseEnvManager(NxEnv, [{"name": "n", "length": 1}], 2)

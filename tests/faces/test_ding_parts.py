@@ -1,0 +1,251 @@
+"""Parts of DI-engine's dialect that need no manager: single envs, configs, monitors, trees."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import errors
+from shoal.adapters.ding_env import ActionForms, Anything, as_gymnasium
+from shoal.faces.ding import BaseEnv, Config, DingEnvWrapper, TreeArray, VectorEvalMonitor
+from shoal.faces.ding.failures import failure
+from shoal.faces.ding.replay import Recorder
+from shoal.faces.ding.tree import identifier
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Plain(gymnasium.Env[Any, Any]):
+    """Cut short after two steps; float64; rewards of 1.5."""
+
+    observation_space = gymnasium.spaces.Box(-10, 10, (2,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    render_mode = "rgb_array"
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.actions: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seen.append(seed)
+        self.k = 0
+        return np.zeros(2), {}
+
+    def step(self, action: Any) -> Any:
+        self.actions.append(action)
+        self.k += 1
+        return np.full(2, float(self.k)), 1.5, False, self.k >= 2, {}
+
+    def render(self) -> Any:
+        return np.full((16, 16, 3), 40 * self.k, np.uint8)
+
+
+def test_a_wrapped_env_keeps_both_flags_and_the_return() -> None:
+    env = DingEnvWrapper(Plain())
+    assert env.observation_space.dtype == np.float32
+    assert env.reset().dtype == np.float32
+    env.step(np.array([1]))
+    last = env.step(np.array(1))
+    assert last.done
+    assert last.info["TimeLimit.truncated"] is True
+    assert (last.terminated, last.truncated) == (False, True)
+    assert last.info["eval_episode_return"].tolist() == [3.0]
+    assert env.random_action().shape == (1,)
+    assert env.reward_space.shape == (1,)
+
+
+@pytest.mark.parametrize(("action", "unboxed"), [(1, 1), (np.int64(1), 1), (np.array(1), 1), (np.array([1]), 1)])
+def test_choices_are_taken_out_of_their_arrays(action: Any, unboxed: int) -> None:
+    env = DingEnvWrapper(raw := Plain())
+    env.reset()
+    env.step(action)
+    assert raw.actions == [unboxed]
+    with pytest.raises(TypeError, match="left"):
+        env.step("left")
+
+
+def test_seeds_static_and_dynamic() -> None:
+    env = DingEnvWrapper(raw := Plain())
+    env.seed(5, dynamic_seed=False)
+    env.reset()
+    env.reset()
+    env.seed(5)
+    env.reset()
+    env.reset()
+    assert raw.seen[:2] == [5, 5]
+    first, second = raw.seen[2:]
+    assert first != second
+    assert (first - 5) % 100 == (second - 5) % 100 == 0
+    other = DingEnvWrapper(again := Plain())
+    other.seed(5)
+    np.random.seed(0)  # the global generator is nobody's
+    other.reset()
+    assert again.seen == [first]
+
+
+def test_scaled_actions_and_clipped_rewards() -> None:
+    env = DingEnvWrapper(cfg={"env_id": "Pendulum-v1", "act_scale": True, "rew_clip": True})
+    env.seed(0)
+    env.reset()
+    timestep = env.step(np.array([1.0], np.float32))
+    assert timestep.reward >= -10
+    assert env._env.unwrapped.last_u == 2.0
+    env.close()
+
+
+def test_wrappers_by_name_and_by_function() -> None:
+    limit = {"type": "TimeLimit", "kwargs": {"max_episode_steps": 1}}
+    env = DingEnvWrapper(Plain(), {"env_wrapper": [limit, gymnasium.wrappers.OrderEnforcing]})
+    env.reset()
+    assert env.step(0).done
+    with pytest.raises(errors.WrongSetting, match="no wrapper None"):
+        DingEnvWrapper(Plain(), {"env_wrapper": [{}]})
+    with pytest.raises(errors.WrongSetting, match="expected one of"):
+        DingEnvWrapper(Plain(), {"env_wrapper": "other"})
+    with pytest.raises(errors.WrongSetting, match="env_id"):
+        DingEnvWrapper()
+
+
+def test_an_abstract_env_cannot_be_made() -> None:
+    with pytest.raises(TypeError):
+        BaseEnv({})  # type: ignore[abstract]
+    cfg = {"collector_env_num": 3, "x": 1}
+    assert BaseEnv.create_collector_env_cfg(cfg) == [{"x": 1}] * 3
+
+
+def test_replays_are_files_or_an_error_that_names_the_extra(tmp_path: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("moviepy")
+    env = DingEnvWrapper(Plain())
+    env.enable_save_replay(str(tmp_path / "videos"))
+    for _ in range(2):
+        env.reset()
+        env.step(0)
+        env.step(0)
+    env.reset()
+    env.close()
+    assert sorted(path.suffix for path in (tmp_path / "videos").iterdir()) == [".mp4"] * 3
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("shoal.faces.ding.replay.find_spec", lambda name: None)
+    with pytest.raises(errors.BackendUnavailable, match=r"shoal\[video\]"):
+        DingEnvWrapper(Plain()).enable_save_replay("x")
+    with pytest.raises(errors.BackendUnavailable, match=r"shoal\[video\]"):
+        Recorder(tmp_path)
+
+
+# ---------------------------------------------------------------------- data
+
+
+def test_configs() -> None:
+    cfg = Config({"a": {"b": 1}}, c=2)
+    cfg.a.b = 3
+    copy = deepcopy(cfg)
+    copy.a.b = 4
+    assert cfg == {"a": {"b": 3}, "c": 2}
+    assert pickle.loads(pickle.dumps(copy)).a.b == 4
+    with pytest.raises(AttributeError, match="missing"):
+        cfg.missing  # noqa: B018
+    del cfg.c
+    assert "c" not in cfg
+
+
+def test_a_monitor_keeps_the_first_episodes_of_each_env() -> None:
+    with pytest.raises(AssertionError, match="too few"):
+        VectorEvalMonitor(3, 2)
+    monitor = VectorEvalMonitor(2, 3)
+    for env_id, value in [(0, 1.0), (0, 2.0), (0, 99.0)]:
+        monitor.update_reward(env_id, np.array([value], np.float32))
+    assert not monitor.is_finished()
+    monitor.update_reward(1, 4.0)
+    assert monitor.is_finished()
+    assert monitor.get_episode_return() == [1.0, 2.0, 4.0]
+    assert monitor.get_latest_reward(0) == 99.0
+    assert monitor.get_current_episode() == 3
+    assert monitor.get_episode_info() is None
+    monitor.update_info(0, {"score": 1, "note": "text"})
+    monitor.update_info(1, {"score": 3, "note": "text"})
+    assert monitor.get_episode_info() == {"score": [1.0, 3.0], "score_mean": 2.0}
+
+
+def test_a_video_of_first_episodes() -> None:
+    monitor = VectorEvalMonitor(2, 2)
+    assert monitor.get_video().shape[0] == 0
+    for k in range(3):
+        monitor.update_video({0: np.full((4, 5, 3), k, np.uint8), 1: np.full((4, 5, 3), k, np.uint8)})
+        monitor.update_reward(1, 0.0)
+    assert monitor.get_video().shape == (2, 3, 3, 4, 5)
+
+
+def test_trees() -> None:
+    tree = TreeArray({"a": np.arange(3), "b": {"c": np.arange(6).reshape(3, 2)}})
+    assert tree[1].b.c.tolist() == [2, 3]
+    assert list(tree) == ["a", "b"]
+    assert pickle.loads(pickle.dumps(tree)).b.c.shape == (3, 2)
+    assert not hasattr(tree, "d")
+    tree.d = 1
+    assert tree["d"] == 1
+
+
+@given(st.text(min_size=1))
+def test_keys_become_identifiers(key: str) -> None:
+    assert identifier(key).isidentifier()
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), st.integers(0, 3))
+def test_numbers_arrive_as_what_they_were(values: list[int], form: int) -> None:
+    make = [int, np.int64, np.array, lambda value: np.array([value])][form]
+    actions = [make(value) for value in values]
+    forms = ActionForms(gymnasium.spaces.Discrete(2))
+    packed = forms.pack(actions)
+    assert packed is not None
+    arrived = [forms.unpack(row) for row in packed]
+    assert list(map(type, arrived)) == list(map(type, actions))
+    assert list(map(repr, arrived)) == list(map(repr, actions))
+
+
+@pytest.mark.parametrize("odd", ["left", True, 2**63, np.array([1, 2]), np.array([1.0]), None, np.int32(1)])
+def test_what_fits_no_column_goes_beside_it(odd: Any) -> None:
+    assert ActionForms(gymnasium.spaces.Discrete(2)).pack([0, odd]) is None
+
+
+class Box:
+    """As the old gym has it."""
+
+    low, high, shape, dtype = np.zeros(2), np.ones(2), (2,), np.float32
+
+    def contains(self, x: Any) -> bool:
+        return True
+
+
+def test_spaces_of_the_old_gym() -> None:
+    assert as_gymnasium(Box()) == gymnasium.spaces.Box(np.zeros(2, np.float32), np.ones(2, np.float32))
+    assert as_gymnasium(None) == Anything()
+    assert as_gymnasium(type("Dict", (), {"spaces": {"a": Box()}})())["a"].shape == (2,)
+
+
+class NeedsTwo(Exception):
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+
+
+@pytest.mark.parametrize("cause", [KeyError("k"), OSError(2, "no file"), NeedsTwo(1, "x"), UnicodeError("u"), None])
+def test_errors_are_of_both_classes(cause: Any) -> None:
+    error = errors.EnvStepError("step failed in env 1", errors.Where((1,), "step"), "Traceback ...")
+    error.__cause__ = cause
+    told = failure(error, 1, 2, {0: "timestep"})
+    assert isinstance(told, errors.EnvStepError)
+    assert isinstance(told, type(cause) if cause is not None else RuntimeError)
+    assert str(told).startswith("Env 1 step has exceeded max retries(2)")
+    assert told.timesteps == {0: "timestep"}  # type: ignore[attr-defined]
+    assert str(pickle.loads(pickle.dumps(told))) == str(told)
+    assert told.__notes__ == ["In the env:\nTraceback ..."]
