@@ -8,6 +8,7 @@
     │   ├── MissingAction     a dict of actions lacks a key
     │   └── AgentActionError  an agent of BBRL's dialect found actions in the workspace that no env can take
     ├── WorkspaceError        a workspace or an agent of BBRL's dialect was asked for what it cannot give
+    ├── TensorEnvError        a TensorDict or a spec does not fit an env of TorchRL's dialect
     ├── StateError            the call does not fit the state of the pool
     │   ├── ClosedPool        the pool is closed
     │   ├── BusyPool          another thread is inside the pool
@@ -70,6 +71,10 @@ class AgentActionError(ActionError, AssertionError):
 
 class WorkspaceError(ShoalError, AssertionError):
     """A workspace or an agent of BBRL's dialect was asked for what it cannot give."""
+
+
+class TensorEnvError(ShoalError, RuntimeError):
+    """A TensorDict or a spec does not fit an env of TorchRL's dialect, given to the env or returned by it."""
 
 
 class StateError(ShoalError, RuntimeError):
