@@ -107,7 +107,7 @@ class Pool:
         """Reset all envs, or those in ``env_id``, and return their first rows in the order of the ids.
 
         Whatever was under way for those envs is waited for and dropped. ``seed`` may be one int (env ``i`` gets
-        ``seed + i``) or a list with one entry per env that is reset.
+        ``seed + i``) or a list with one entry per env that is reset; ``options`` one dict for all, or such a list.
         """
         with self._gate:
             self._dispatch.settle()
@@ -181,6 +181,28 @@ class Pool:
             full = min(self.batch_size, self._dispatch.traffic.num_under_way) if group is None else len(group)
             least = full if min_batch is None and max_wait is None else max(1, min(full, min_batch or 1))
             return self._dispatch.receive(group, full, least, timeout, max_wait)
+
+    def recv_ready(
+        self, env_id: Ids = None, *, at_least: int = 1, at_most: int | None = None, timeout: float | None = None
+    ) -> Batch:
+        """Wait for rows of all envs, or of those in ``env_id``, and return them in the order in which they came.
+
+        Unlike ``recv`` it does not ask which rows were sent together, nor for the pool's batch size.
+
+        Args:
+            env_id: Envs whose rows are wanted; the rows of others stay.
+            at_least: How many rows to wait for.
+            at_most: How many to return; None for all that are ready by then.
+            timeout: Seconds until ``RecvTimeout``; nothing is lost then. None waits as long as the envs' own
+                deadlines allow.
+
+        Raises:
+            NothingInFlight: If fewer than ``at_least`` of these envs are under way.
+            FaultError: If an env failed. The other rows stay, and the next call returns them.
+        """
+        with self._gate:
+            self._dispatch.settle()
+            return self._dispatch.receive_ready(env_id, at_least, at_most, timeout)
 
     # ------------------------------------------------------------------ talking to single envs
 
