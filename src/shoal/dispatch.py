@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _ABSENT: Any = object()
 Ids = Sequence[int] | np.ndarray[Any, Any] | None
-Options = dict[str, Any] | Sequence[dict[str, Any] | None] | None
+Options = dict[str, Any] | None
+Wishes = Options | Sequence[Options]
 
 
 class Dispatch:
@@ -201,7 +202,7 @@ class Dispatch:
         self.sender.send(ids, commands)
         self.ready.note_reset(fresh)
 
-    def begin_reset(self, seed: Seed, options: Options, env_id: Ids) -> list[int]:
+    def begin_reset(self, seed: Seed, options: Wishes, env_id: Ids) -> list[int]:
         """Start resetting envs, dropping what they were doing; returns the ids."""
         ids = self.check_ids(env_id)
         if seed is None:

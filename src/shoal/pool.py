@@ -12,7 +12,7 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 from shoal.asking import Asking
-from shoal.dispatch import Dispatch, Ids, Options
+from shoal.dispatch import Dispatch, Ids, Wishes
 from shoal.errors import ActionError, BusyPool, ClosedPool, FaultError, NothingInFlight, StateError
 from shoal.seeding import Seed, seeds_for
 from shoal.stats import PoolStats
@@ -103,7 +103,7 @@ class Pool:
 
     # ------------------------------------------------------------------ the synchronous pair
 
-    def reset(self, seed: Seed = None, options: Options = None, env_id: Ids = None) -> Batch:
+    def reset(self, seed: Seed = None, options: Wishes = None, env_id: Ids = None) -> Batch:
         """Reset all envs, or those in ``env_id``, and return their first rows in the order of the ids.
 
         Whatever was under way for those envs is waited for and dropped. ``seed`` may be one int (env ``i`` gets
@@ -146,7 +146,7 @@ class Pool:
 
     # ------------------------------------------------------------------ the asynchronous pair
 
-    def async_reset(self, seed: Seed = None, options: Options = None, env_id: Ids = None) -> None:
+    def async_reset(self, seed: Seed = None, options: Wishes = None, env_id: Ids = None) -> None:
         """Start resetting all envs, or those in ``env_id``; ``recv`` returns their rows."""
         with self._gate:
             self._dispatch.settle()
