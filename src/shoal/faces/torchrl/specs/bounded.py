@@ -1,0 +1,150 @@
+"""Bounded: everything between a low and a high bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shoal.faces.torchrl.specs.base import TensorSpec
+from shoal.faces.torchrl.specs.boxes import ContinuousBox
+from shoal.faces.torchrl.specs.dtypes import as_device, is_float
+from shoal.faces.torchrl.specs.shapes import as_size, concrete
+
+# The largest float64 that is an int64.
+_LARGEST = float(2**63 - 1024)
+
+
+class Bounded(TensorSpec):
+    """Each element lies between its two bounds, both of them allowed.
+
+    A spec of floats is a BoundedContinuous, any other a BoundedDiscrete.
+
+    Args:
+        low: The lower bound, or a tensor of them.
+        high: The upper bound, or a tensor of them.
+        shape: The shape, if the bounds do not have it.
+        device: The device, torch's default if none is given.
+        dtype: The dtype, torch's default float if none is given.
+        domain: ``"continuous"`` or ``"discrete"``, by dtype if not given.
+
+    Raises:
+        RuntimeError: There is no shape, or the bounds do not have it.
+
+    Example:
+        >>> Bounded(-1, 1, shape=(2,)).project(torch.tensor([5.0, 0.5]))
+        tensor([1.0000, 0.5000])
+    """
+
+    _held = ("low", "high")
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def __init__(
+        self,
+        low: Any,
+        high: Any,
+        shape: Any = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
+        domain: str | None = None,
+    ) -> None:
+        self.device = as_device(device)
+        self.dtype = self._dtype_of(dtype)
+        low = torch.as_tensor(low, dtype=self.dtype, device=self.device)
+        high = torch.as_tensor(high, dtype=self.dtype, device=self.device)
+        if shape is None:
+            if not low.ndim and not high.ndim:
+                raise RuntimeError("Bounded needs a shape when its bounds are numbers")
+            shape = torch.broadcast_shapes(low.shape, high.shape)
+        self.shape = as_size(shape)
+        size = concrete(self.shape)
+        try:
+            self.low, self.high = low.expand(size).clone(), high.expand(size).clone()
+        except RuntimeError as error:
+            bounds = f"{tuple(low.shape)} and {tuple(high.shape)}"
+            raise RuntimeError(f"bounds of shapes {bounds} for a spec of shape {tuple(self.shape)}") from error
+        self._domain = domain
+        self._settle()
+
+    @staticmethod
+    def _dtype_of(dtype: torch.dtype | str | None) -> torch.dtype:
+        if isinstance(dtype, str):
+            return getattr(torch, dtype)  # type: ignore[no-any-return]
+        return torch.get_default_dtype() if dtype is None else dtype
+
+    def _settle(self) -> None:
+        super()._settle()
+        assert self.dtype is not None
+        self.space = ContinuousBox(self.low, self.high)
+        continuous = is_float(self.dtype)
+        if type(self) in (Bounded, BoundedContinuous, BoundedDiscrete):
+            self.__class__ = BoundedContinuous if continuous else BoundedDiscrete
+        self.domain = self._domain or ("continuous" if continuous else "discrete")
+        self._range = None if continuous else self._one_range()
+
+    def _one_range(self) -> tuple[int, int] | None:
+        """The bounds as two integers, when they are the same for all elements."""
+        if not self.low.numel():
+            return (0, 0)
+        low, high = self.low.reshape(-1)[0], self.high.reshape(-1)[0]
+        same = bool((self.low == low).all()) and bool((self.high == high).all())
+        return (int(low), int(high)) if same else None
+
+    def rand(self, shape: Any = None) -> torch.Tensor:
+        """Values drawn evenly between the bounds; normal or exponential ones where a bound is infinite."""
+        size = self._full_shape(shape)
+        assert self.dtype is not None
+        if is_float(self.dtype):
+            return self._rand_floats(size)
+        if self._range is not None:
+            low, high = self._range
+            return torch.randint(low, min(high, 2**63 - 2) + 1, size, device=self.device).to(self.dtype)
+        low_n, high_n = self.low.double(), self.high.double()
+        drawn = low_n + torch.rand(size, dtype=torch.float64, device=self.device) * (high_n - low_n + 1)
+        return torch.minimum(drawn.floor().clamp(max=_LARGEST).to(self.dtype), self.high)
+
+    def _rand_floats(self, size: torch.Size) -> torch.Tensor:
+        part = torch.rand(size, dtype=self.dtype, device=self.device)
+        # Not low + part * (high - low): the difference of two large bounds is infinite.
+        drawn = torch.clamp(self.low * (1 - part) + self.high * part, self.low, self.high)
+        if bool(drawn.isfinite().all()):
+            return drawn
+        tail = torch.empty_like(part).exponential_()
+        above, below = self.low + tail, self.high - tail
+        endless = torch.where(
+            self.low.isfinite(), above, torch.where(self.high.isfinite(), below, torch.randn_like(part))
+        )
+        return torch.where(self.low.isfinite() & self.high.isfinite(), drawn, endless)
+
+    def _holds(self, val: torch.Tensor) -> bool:
+        return bool(((val >= self.low) & (val <= self.high)).all())
+
+    def _mend(self, val: torch.Tensor) -> torch.Tensor:
+        low, high = self.low, self.high
+        assert self.dtype is not None
+        if not is_float(self.dtype):
+            # Clamped as what it is, so that 300 becomes the highest uint8 and not 44.
+            wide = torch.float64 if val.dtype.is_floating_point else torch.int64
+            val, low, high = val.to(wide), low.to(wide), high.to(wide)
+            return torch.clamp(val, low, high).to(self.dtype)
+        return torch.clamp(val.to(self.dtype), low, high)
+
+    def _as_dtype(self, dtype: torch.dtype) -> TensorSpec:
+        return type(self)(self.low.to(dtype), self.high.to(dtype), shape=self.shape, device=self.device, dtype=dtype)
+
+    def cardinality(self) -> float:
+        """Infinitely many."""
+        return float("inf")
+
+
+class BoundedContinuous(Bounded):
+    """A Bounded of floats."""
+
+
+class BoundedDiscrete(Bounded):
+    """A Bounded of integers."""
+
+    @staticmethod
+    def _dtype_of(dtype: torch.dtype | str | None) -> torch.dtype:
+        return torch.int64 if dtype is None else Bounded._dtype_of(dtype)

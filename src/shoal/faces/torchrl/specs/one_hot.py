@@ -1,0 +1,179 @@
+"""OneHot: one of n choices, as a vector with a single 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from shoal.faces.torchrl.specs.base import CHECK_SPEC_ENCODE, TensorSpec
+from shoal.faces.torchrl.specs.boxes import CategoricalBox
+from shoal.faces.torchrl.specs.categorical import Categorical
+from shoal.faces.torchrl.specs.dtypes import as_device
+from shoal.faces.torchrl.specs.masks import checked_mask, draw
+from shoal.faces.torchrl.specs.shapes import as_size
+
+
+class OneHot(TensorSpec):
+    """The last dim is a vector of n elements, one of them 1 and the others 0.
+
+    Args:
+        n: The number of choices.
+        shape: The shape, whose last dim is n; ``(n,)`` if none is given.
+        device: The device, torch's default if none is given.
+        dtype: The dtype.
+        use_register: Number whatever is encoded (strings, say) in the order in which it is first seen.
+        mask: Which choices are allowed: bools that can be expanded to ``shape``.
+
+    Example:
+        >>> OneHot(3).encode(1)
+        tensor([False,  True, False])
+    """
+
+    _held = ("mask",)
+    _told = ("_n",)
+    _event_dims = 1
+
+    def __init__(
+        self,
+        n: int,
+        shape: Any = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = torch.bool,
+        use_register: bool = False,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        self._n = int(n)
+        self.shape = torch.Size([self._n]) if shape is None else as_size(shape)
+        if not self.shape or self.shape[-1] != self._n:
+            raise ValueError(f"the last dim of OneHot's shape is n = {n}, got shape {tuple(self.shape)}")
+        self.device = as_device(device)
+        self.dtype = torch.bool if dtype is None else dtype
+        self.domain = "discrete"
+        self.space = CategoricalBox(self._n)
+        self.use_register = use_register
+        self._register: dict[Any, int] = {}
+        self.mask: torch.Tensor | None = None
+        self._settle()
+        self.update_mask(mask)
+
+    @property
+    def n(self) -> int:
+        """The number of choices."""
+        return self._n
+
+    def update_mask(self, mask: torch.Tensor | None) -> None:
+        """Allow only some choices from now on; None allows all."""
+        self.mask = checked_mask(mask, self.shape, self.device)
+
+    def _settle(self) -> None:
+        super()._settle()
+        self._vectors = torch.eye(self._n, device=self.device).to(self.dtype)
+
+    def rand(self, shape: Any = None) -> torch.Tensor:
+        """Random one-hot vectors, each allowed one as likely as any other."""
+        full = self._full_shape(shape)
+        if self.mask is not None:
+            return self._vectors[draw(self.mask, full[:-1])]
+        if self._elsewhere:
+            return self._vectors[torch.randint(self._n, full[:-1], device=self.device)]
+        return self._vectors[torch.randint(self._n, full[:-1])]
+
+    def _holds(self, val: torch.Tensor) -> bool:
+        if val.dtype is not torch.bool and not bool(((val == 0) | (val == 1)).all()):
+            return False
+        if not bool((val.sum(-1) == 1).all()):
+            return False
+        return self.mask is None or not bool((val.bool() & ~self.mask).any())
+
+    def _mend(self, val: torch.Tensor) -> torch.Tensor:
+        weights = val.to(torch.float32)
+        if self.mask is not None:
+            weights = weights * self.mask
+            weights = torch.where(weights.sum(-1, keepdim=True) > 0, weights, self.mask.to(torch.float32))
+        choice = torch.multinomial(weights.reshape(-1, self._n), 1).reshape(weights.shape[:-1])
+        return self._vectors[choice]
+
+    def encode(self, val: Any, *, ignore_device: bool = False, space: CategoricalBox | None = None) -> torch.Tensor:
+        """Choices, given as integers of any shape, as one-hot vectors.
+
+        Raises:
+            AssertionError: A choice is not from 0 to n - 1.
+        """
+        if self.use_register:
+            val = self._registered(val)
+        if isinstance(val, torch.Tensor):
+            choice = val.long()
+        else:
+            choice = torch.from_numpy(np.array(val, dtype=np.int64))
+        vectors = self._encoded(choice)
+        if len(self.shape) > 1 and vectors.shape != self.shape and vectors.numel() == self.shape.numel():
+            vectors = vectors.reshape(self.shape)
+        if ignore_device:
+            vectors = vectors.cpu()
+        if CHECK_SPEC_ENCODE:
+            self.assert_is_in(vectors)
+        return vectors
+
+    def _encoded(self, choice: torch.Tensor) -> torch.Tensor:
+        if choice.numel() == 1:
+            outside = not 0 <= choice.item() < self._n
+        else:
+            outside = bool(((choice < 0) | (choice >= self._n)).any())
+        if outside:
+            raise AssertionError(f"{choice.tolist()} is not among the {self._n} choices of OneHot")
+        return self._vectors[choice.to(self._vectors.device)]
+
+    def _registered(self, val: Any) -> int:
+        """The number of a value that need not be one."""
+        if val not in self._register and len(self._register) >= self._n:
+            raise AssertionError(f"{val!r} would be choice {self._n + 1} of {self._n}: {list(self._register)}")
+        return self._register.setdefault(val, len(self._register))
+
+    def to_numpy(self, val: torch.Tensor, safe: bool | None = None) -> Any:
+        """One-hot vectors as integers."""
+        if CHECK_SPEC_ENCODE if safe is None else safe:
+            self.assert_is_in(val)
+        choice = val.to(torch.int8).argmax(-1) if val.dtype is torch.bool else val.argmax(-1)
+        if self.use_register:
+            values = list(self._register)
+            return [values[at] for at in choice.reshape(-1).tolist()] if choice.ndim else values[int(choice)]
+        return choice.numpy(force=True)
+
+    def cardinality(self) -> int:
+        """The number of choices for each vector."""
+        return self._n
+
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """All one-hot vectors, as a tensor of shape ``(n, *shape)``."""
+        if use_mask:
+            raise NotImplementedError("one-hot vectors are listed without a mask; see to_categorical_spec()")
+        size = self._full_shape(None)
+        rows = self._vectors.reshape(self._n, *[1] * (len(size) - 1), self._n)
+        return rows.expand(self._n, *size).clone()
+
+    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
+        """The entries along the last dim of a tensor that the vectors point at."""
+        choice = index.to(torch.int8).argmax(-1, keepdim=True)
+        return tensor_to_index.expand(*choice.shape[:-1], tensor_to_index.shape[-1]).gather(-1, choice)
+
+    def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
+        """One-hot vectors as integers."""
+        if safe:
+            self.assert_is_in(val)
+        return val.to(torch.int8).argmax(-1)
+
+    def to_categorical_spec(self) -> Categorical:
+        """The same choices as integers."""
+        return Categorical(self._n, shape=self.shape[:-1], device=self.device, mask=self.mask)
+
+    def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
+        """The vectors themselves."""
+        if safe:
+            self.assert_is_in(val)
+        return val
+
+    def to_one_hot_spec(self) -> OneHot:
+        """The spec itself."""
+        return self

@@ -1,0 +1,201 @@
+"""StackedComposite: Composites that differ, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import LazyStackedTensorDict
+
+from shoal.faces.torchrl.specs.composite import Composite
+from shoal.faces.torchrl.specs.lazy import SideBySide, stacked_shape
+from shoal.faces.torchrl.specs.locks import Lockable
+from shoal.faces.torchrl.specs.tree import _unravel
+
+if TYPE_CHECKING:
+    from shoal.faces.torchrl.specs.base import TensorSpec
+
+
+class StackedComposite(SideBySide, Composite):
+    """Composites side by side along a dim; ``spec[i]`` is the i-th of them.
+
+    Its keys are those that all members have. Its TensorDicts are lazy stacks where the shapes differ.
+
+    Args:
+        *specs: The Composites, all of one shape.
+        dim: The dim along which they lie.
+
+    Example:
+        >>> from shoal.faces.torchrl import Unbounded
+        >>> members = [Composite(obs=Unbounded((2,))), Composite(obs=Unbounded((3,)))]
+        >>> spec = torch.stack(members, 0)
+        >>> spec.rand()[1]["obs"].shape
+        torch.Size([3])
+    """
+
+    def __init__(self, *specs: Composite, dim: int = 0) -> None:
+        Lockable.__init__(self)
+        if not specs:
+            raise ValueError("StackedComposite needs at least one Composite")
+        self._members: list[Composite] = list(specs)
+        self.stack_dim = dim % (specs[0].ndim + 1)
+        self.data_cls = None
+
+    # The tree -----------------------------------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        first, *others = self._members
+        return [name for name in first._names() if all(name in other._names() for other in others)]
+
+    def _child(self, name: str) -> TensorSpec | None:
+        children = [member._child(name) for member in self._members]
+        if any(child is None for child in children):
+            return None
+        return self._restack(children, self.stack_dim)
+
+    def set(self, key: Any, spec: Any) -> Any:
+        """Set an entry in each member: a spec with the dims of the stack, or a lazy stack of specs."""
+        self._check_unlocked()
+        parts = [None] * len(self._members) if spec is None else self._spread(spec)
+        for member, part in zip(self._members, parts, strict=True):
+            member.set(key, part)
+        return self
+
+    def _spread(self, spec: Any) -> list[Any]:
+        if isinstance(spec, dict):
+            spec = Composite(spec, shape=self.shape)
+        if spec.shape[: len(self.shape)] != self.shape:
+            raise ValueError(f"an entry of shape {tuple(spec.shape)} does not begin with {tuple(self.shape)}")
+        return list(spec.unbind(self.stack_dim))
+
+    def _drop(self, name: str) -> None:
+        for member in self._members:
+            member._drop(name)
+
+    def __delitem__(self, key: Any) -> None:
+        for member in self._members:
+            del member[key]
+
+    def update(self, other: Any) -> Any:
+        """Set all entries of another Composite or dict."""
+        for key, spec in other.items():
+            self.set(key, spec)
+        return self
+
+    def _nodes_below(self) -> Iterator[Lockable]:
+        return iter(self._members)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._entry(key) if _unravel(key) is not None else self._indexed(key)
+
+    def empty(self) -> Composite:
+        """The members without their entries."""
+        return StackedComposite(*(member.empty() for member in self._members), dim=self.stack_dim)
+
+    # What it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> torch.Size:
+        """The batch size: that of the members, with their number at ``stack_dim``."""
+        return stacked_shape(self._members, self.stack_dim)
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device of the members, if they have one in common."""
+        devices = {member.device for member in self._members}
+        return devices.pop() if len(devices) == 1 else None
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of all entries, when they all have the same."""
+        dtypes = {member.dtype for member in self._members}
+        return dtypes.pop() if len(dtypes) == 1 else None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StackedComposite):
+            return False
+        return self.stack_dim == other.stack_dim and self._members == other._members
+
+    __hash__ = None  # type: ignore[assignment]  # specs can change
+
+    def __repr__(self) -> str:
+        members = "".join(f"\n    {member!r},".replace("\n", "\n    ") for member in self._members)
+        return f"StackedComposite({members}\n    dim={self.stack_dim}, shape={self.shape})"
+
+    def clone(self) -> Any:
+        """Unlocked Composites that share nothing with these."""
+        return StackedComposite(*(member.clone() for member in self._members), dim=self.stack_dim)
+
+    def to(self, dest: torch.dtype | torch.device | str | int) -> Any:
+        """The members on another device, or with another dtype."""
+        members = [member.to(dest) for member in self._members]
+        if all(new is old for new, old in zip(members, self._members, strict=True)):
+            return self
+        return StackedComposite(*members, dim=self.stack_dim)  # type: ignore[arg-type]  # to() of a Composite is one
+
+    # Data ---------------------------------------------------------------------------------------------------------
+
+    def _filled(self, how: str, shape: Any) -> Any:
+        extra = 0 if shape is None else 1 if isinstance(shape, int) else len(shape)
+        values = [getattr(member, how)(shape) for member in self._members]
+        return LazyStackedTensorDict.maybe_dense_stack(values, self.stack_dim + extra)
+
+    def _split(self, val: Any) -> list[Any]:
+        dim = self.stack_dim + val.ndim - len(self.shape)
+        return list(val.unbind(dim)) if 0 <= dim < val.ndim else []
+
+    def is_in(self, val: Any) -> bool:
+        """Whether each part of a TensorDict is in its member."""
+        parts = self._split(val) if hasattr(val, "unbind") else []
+        if len(parts) != len(self._members):
+            return False
+        return all(member.is_in(part) for member, part in zip(self._members, parts, strict=True))
+
+    def why_not(self, value: Any) -> str:
+        """Which part is not in its member, and why."""
+        parts = self._split(value) if hasattr(value, "unbind") else []
+        if len(parts) != len(self._members):
+            return f"got {type(value).__name__} that has not {len(self._members)} parts"
+        for at, (member, part) in enumerate(zip(self._members, parts, strict=True)):
+            if not member.is_in(part):
+                return f"part {at}: {member.why_not(part)}"
+        return "nothing is wrong"
+
+    def project(self, val: Any) -> Any:
+        """Project the parts of a TensorDict, in place where they are views of it, and return a stack of them."""
+        parts = [member.project(part) for member, part in zip(self._members, self._split(val), strict=True)]
+        stacked = LazyStackedTensorDict.maybe_dense_stack(parts, self.stack_dim + val.ndim - len(self.shape))
+        return val.update(stacked)
+
+    def type_check(self, value: Any, key: Any = None) -> None:
+        """Raise a TypeError unless all entries have the dtypes of their specs."""
+        if isinstance(value, torch.Tensor):
+            self._entry(key).type_check(value, key)
+            return
+        for member, part in zip(self._members, self._split(value), strict=True):
+            member.type_check(part)
+
+    def encode(self, val: Any, *, ignore_device: bool = False) -> Any:
+        """One dict per member, encoded and stacked."""
+        if hasattr(val, "batch_size"):
+            return val
+        pairs = zip(self._members, val, strict=True)
+        values = [member.encode(part, ignore_device=ignore_device) for member, part in pairs]
+        return LazyStackedTensorDict.maybe_dense_stack(values, self.stack_dim)
+
+    def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
+        """The parts of a TensorDict as dicts of arrays: a tuple, as they may differ in shape."""
+        return tuple(member.to_numpy(part, safe) for member, part in zip(self._members, self._split(val), strict=True))
+
+    def cardinality(self) -> Any:
+        """The number of combinations of the values of the members."""
+        total = 1
+        for member in self._members:
+            total = total * member.cardinality()
+        return total
+
+    def enumerate(self, use_mask: bool = False) -> Any:
+        """All values of the members, stacked, when there are equally many."""
+        values = [member.enumerate(use_mask) for member in self._members]
+        return LazyStackedTensorDict.maybe_dense_stack(values, self.stack_dim + 1)
