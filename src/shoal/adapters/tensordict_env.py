@@ -1,0 +1,244 @@
+"""Envs of TensorDicts (TorchRL's ``EnvBase``, and shoal's own) as envs of a pool.
+
+    pool's side                                     env's side
+     │  a row of bytes: what to do, action, state    │
+     │ ─────────────────────────────────────────────▶│  env.step(td), or env.step_and_maybe_reset(td)
+     │  a row of bytes: observations, reward, flags  │
+     │ ◀─────────────────────────────────────────────│
+     │  info: what has no fixed shape; the first row of the next episode, if one has begun
+
+For the slot such an env never ends: its flags are data, and what to do about them is its caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from tensordict import NonTensorData, TensorDict
+
+from shoal.adapters.byte_rows import ByteRow, Key, RowBuffer
+
+HEADER_BYTES = 1
+LOOSE, NEXT_ROW, NEXT_LOOSE = "loose", "next_row", "next_loose"
+APPLY = "__shoal_apply__"
+_PLAIN_RESET: Mapping[str, Any] = {}
+
+
+class Wish(IntEnum):
+    """What a step is to be, in the first byte of its row."""
+
+    STEP = 0
+    STEP_AND_MAYBE_RESET = 1
+
+
+class AnyObject(Space[Any]):
+    """A space that holds every object: a place beside the row for what has no fixed shape."""
+
+    def __init__(self) -> None:
+        super().__init__((), None)
+
+    def contains(self, x: Any) -> bool:
+        """Always."""
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyObject)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """How the data of one env crosses to its pool and back.
+
+    Attributes:
+        inputs: Actions and states, as a row.
+        outputs: Observations, rewards and flags, as a row.
+        input_bytes: How long the rows of all envs of the pool are, at least as long as this env's own.
+        output_bytes: The same for what they return.
+        loose_inputs: Inputs that have no fixed shape, or are no tensors: they go beside the row.
+        loose_outputs: Such outputs.
+        only_at_step: Outputs that a reset does not return: rewards.
+    """
+
+    inputs: ByteRow
+    outputs: ByteRow
+    input_bytes: int
+    output_bytes: int
+    loose_inputs: tuple[Key, ...] = ()
+    loose_outputs: tuple[Key, ...] = ()
+    only_at_step: frozenset[Key] = frozenset()
+
+
+class ArrayEnv(Protocol):
+    """What an env may offer to be stepped without TensorDicts. Keys and shapes are those of its specs."""
+
+    def reset_arrays(self, outputs: Mapping[Key, np.ndarray[Any, Any]]) -> None:
+        """Begin an episode, and write what ``reset`` would return."""
+
+    def step_arrays(self, inputs: Mapping[Key, np.ndarray[Any, Any]], outputs: Mapping[Key, np.ndarray[Any, Any]]) -> bool:
+        """Step, and write what ``step`` would return as ``"next"``; whether the episode is done."""
+
+
+def array_env_of(env: Any, crossing: Crossing) -> ArrayEnv | None:
+    """How to step an env without TensorDicts; None if it does not offer that, or its data does not allow it."""
+    offer: Callable[[], ArrayEnv | None] | None = getattr(env, "_array_env", None)
+    if offer is None or crossing.loose_inputs or crossing.loose_outputs:
+        return None
+    if any(field.numpy_dtype is None for row in (crossing.inputs, crossing.outputs) for field in row.fields):
+        return None
+    return offer()
+
+
+class TensorDictEnv:
+    """An env of TensorDicts with Gymnasium's interface.
+
+    Args:
+        env: The env.
+        crossing: How its data crosses.
+
+    Example:
+        The pools behind ``shoal.faces.torchrl.ParallelEnv`` and ``AsyncEnvPool`` are made of these.
+    """
+
+    metadata: Mapping[str, Any] = {}
+    render_mode = None
+    spec = None
+
+    def __init__(self, env: Any, crossing: Crossing) -> None:
+        self.env = env
+        self._crossing = crossing
+        row = spaces.Box(0, 255, (crossing.input_bytes,), np.uint8)
+        self.observation_space: Space[Any] = spaces.Box(0, 255, (crossing.output_bytes,), np.uint8)
+        self.action_space: Space[Any] = spaces.Tuple((row, AnyObject())) if crossing.loose_inputs else row
+        self._output = RowBuffer(crossing.outputs, crossing.output_bytes)
+        self._next = RowBuffer(crossing.outputs, crossing.output_bytes)
+        self._arrays = array_env_of(env, crossing)
+        self._places = [
+            (field.key, field.start, field.stop, field.numpy_dtype, field.shape) for field in crossing.inputs.fields
+        ]
+
+    # ------------------------------------------------------------------ what a slot calls
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode. Options: ``entries`` for the TensorDict that the env's ``reset`` gets, and ``kwargs``.
+
+        With ``{"as_is": True}`` the env is not touched: it may be stepped by callers who have not reset it.
+        """
+        if options and options.get("as_is"):
+            return self._output.bytes, {}
+        if seed is not None:
+            self.env.set_seed(seed)
+        if self._arrays is not None and not options:
+            self._arrays.reset_arrays(self._output.arrays)
+            for key in self._crossing.only_at_step:
+                self._output.arrays[key].fill(0)
+            return self._output.bytes, {}
+        wishes = options or _PLAIN_RESET
+        given = wishes.get("entries")
+        td = None if given is None else self._tensordict(given)
+        first = self.env.reset(td, **wishes.get("kwargs", {}))
+        return self._output.bytes, self._put(first, self._output, is_first=True)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step, and, if that is wished and an episode ends, the reset after it."""
+        row, loose = action if self._crossing.loose_inputs else (action, None)
+        is_fused = row[0] == Wish.STEP_AND_MAYBE_RESET
+        arrays = self._arrays
+        if arrays is not None:
+            inputs = {
+                key: row[start:stop].view(dtype).reshape(shape) for key, start, stop, dtype, shape in self._places
+            }
+            is_done = arrays.step_arrays(inputs, self._output.arrays)
+            if is_done and is_fused:
+                arrays.reset_arrays(self._next.arrays)
+                return self._output.bytes, 0.0, False, False, {NEXT_ROW: self._next.bytes.copy()}
+            return self._output.bytes, 0.0, False, False, {}
+        td = self._input(row, loose)
+        if not is_fused:
+            return self._output.bytes, 0.0, False, False, self._put(self.env.step(td).get("next"), self._output)
+        stepped, following = self.env.step_and_maybe_reset(td)
+        info = self._put(stepped.get("next"), self._output)
+        if self._begins_anew(stepped.get("next"), following):
+            loose_next = self._put(following, self._next, is_first=True)
+            info |= {NEXT_ROW: self._next.bytes.copy(), NEXT_LOOSE: loose_next.get(LOOSE, {})}
+        return self._output.bytes, 0.0, False, False, info
+
+    def close(self) -> None:
+        """Close the env."""
+        if not self.env.is_closed:
+            self.env.close()
+
+    # ------------------------------------------------------------------ attributes
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """An attribute of the env; under a name that no env has, a way to apply a function to it."""
+        return self._apply if name == APPLY else getattr(self.env, name)
+
+    def set_wrapper_attr(self, name: str, value: Any) -> None:
+        """Set an attribute of the env."""
+        setattr(self.env, name, value)
+
+    def _apply(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return function(self.env, *args, **kwargs)
+
+    # ------------------------------------------------------------------ data
+
+    def _input(self, row: np.ndarray[Any, Any], loose: Mapping[Key, Any] | None) -> TensorDict:
+        memory = torch.from_numpy(row)
+        entries: dict[Any, Any] = {
+            field.key: memory[field.start : field.stop].view(field.dtype).reshape(field.shape)
+            for field in self._crossing.inputs.fields
+        }
+        return self._tensordict({**entries, **(loose or {})})
+
+    def _tensordict(self, entries: Mapping[Any, Any]) -> TensorDict:
+        td = TensorDict({}, batch_size=self.env.batch_size, device=self.env.device)
+        for key, value in entries.items():
+            td.set(key, wrapped(value))
+        return td
+
+    def _put(self, td: Any, buffer: RowBuffer, *, is_first: bool = False) -> dict[str, Any]:
+        """Write what the env returned to a row; returns what does not fit there, as an info."""
+        crossing = self._crossing
+        values = []
+        for field in crossing.outputs.fields:
+            value = td.get(field.key, None)
+            if value is None and not (is_first and field.key in crossing.only_at_step):
+                raise KeyError(f"{type(self.env).__name__} has {field.key!r} in its specs and did not return it")
+            values.append(None if is_first and field.key in crossing.only_at_step else value)
+        buffer.write(values)
+        return {LOOSE: {key: plain(td.get(key)) for key in crossing.loose_outputs}} if crossing.loose_outputs else {}
+
+    def _begins_anew(self, last: Any, first: Any) -> bool:
+        """Whether an episode has begun: a flag was up, and what follows the step is not what it led to."""
+        return bool(self.env.any_done(last.select(*self.env.done_keys)))
+
+
+def plain(value: Any) -> Any:
+    """A leaf that goes beside the row, as data without classes of TensorDicts where that can be."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().numpy() if value.dtype in _NUMPY_READY else value.detach().cpu()
+    if isinstance(value, NonTensorData):
+        return value.data
+    tolist = getattr(value, "tolist", None)
+    return tolist() if tolist is not None else value
+
+
+def wrapped(value: Any) -> Any:
+    """Such data as an entry of a TensorDict again."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    return value if isinstance(value, torch.Tensor) else NonTensorData(value)
+
+
+_NUMPY_READY = frozenset(
+    {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32}
+    | {torch.float64, torch.complex64, torch.complex128}
+)

@@ -1,0 +1,97 @@
+"""Rows of several envs as one TensorDict: dense where they are alike, a lazy stack where they are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
+
+from shoal.faces.torchrl.env.keys import NestedKey, Path, path_of
+from shoal.faces.torchrl.fast_td import build, stack
+from shoal.faces.torchrl.specs import Composite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Sizes = dict[Path, tuple[int, ...]]
+
+
+def level_sizes(spec: Composite, lead: int) -> Sizes:
+    """The dims that each nested level of a spec has behind its first ``lead`` ones."""
+    return {
+        path_of(key): tuple(spec[key].shape[lead:])
+        for key in spec.keys(include_nested=True)
+        if isinstance(spec[key], Composite)
+    }
+
+
+def nested(
+    entries: Mapping[NestedKey, Any],
+    batch_size: torch.Size,
+    device: torch.device | None = None,
+    sizes: Sizes | None = None,
+) -> TensorDict:
+    """A TensorDict of entries by key, with a TensorDict for each level; ``sizes`` has what levels add to the batch size."""
+    if not any(isinstance(key, tuple) for key in entries):
+        return build(dict(entries), batch_size, device)  # type: ignore[arg-type]
+    tree: dict[str, Any] = {}
+    for key, value in entries.items():
+        path = path_of(key)
+        here = tree
+        for name in path[:-1]:
+            here = here.setdefault(name, {})
+        here[path[-1]] = value
+    return _grow(tree, (), batch_size, device, sizes or {})
+
+
+def _grow(
+    tree: dict[str, Any], path: Path, lead: torch.Size, device: torch.device | None, sizes: Sizes
+) -> TensorDict:
+    own = {
+        name: _grow(value, (*path, name), lead, device, sizes) if isinstance(value, dict) else value
+        for name, value in tree.items()
+    }
+    return build(own, torch.Size((*lead, *sizes.get(path, ()))), device)
+
+
+def stack_rows(rows: Sequence[TensorDictBase], *, lazily: bool = False) -> TensorDictBase:
+    """One row per env, stacked: dense if they are alike, unless a lazy stack is wanted."""
+    if lazily:
+        return LazyStackedTensorDict(*rows, stack_dim=0)
+    dense = stack(rows, 0)
+    return LazyStackedTensorDict.maybe_dense_stack(list(rows), 0) if dense is None else dense
+
+
+def spread(
+    rows: TensorDictBase, places: Sequence[int], count: int, blank: Callable[[int], TensorDictBase]
+) -> TensorDictBase:
+    """Rows put at their places among ``count``; the others are blank.
+
+    Args:
+        rows: One row per place.
+        places: Where each belongs.
+        count: How many rows there are to be.
+        blank: What an env without a row has, for data that cannot be one tensor per leaf.
+    """
+    if type(rows) is TensorDict and _is_all_tensors(rows):
+        return _spread_dense(rows, torch.as_tensor(list(places)), count)
+    each = {place: row for place, row in zip(places, rows.unbind(0), strict=True)}
+    filled = [each[i] if i in each else blank(i) for i in range(count)]
+    return stack_rows(filled, lazily=isinstance(rows, LazyStackedTensorDict))
+
+
+def _spread_dense(rows: TensorDictBase, places: torch.Tensor, count: int) -> TensorDict:
+    entries: dict[str, Any] = {}
+    for key, value in rows.items():
+        if isinstance(value, TensorDictBase):
+            entries[key] = _spread_dense(value, places, count)
+        else:
+            entries[key] = value.new_zeros((count, *value.shape[1:])).index_put((places.to(value.device),), value)
+    return build(entries, torch.Size((count, *rows.batch_size[1:])), rows.device)
+
+
+def _is_all_tensors(td: TensorDictBase) -> bool:
+    return all(
+        isinstance(value, torch.Tensor) or (type(value) is TensorDict and _is_all_tensors(value)) for value in td.values()
+    )
