@@ -224,20 +224,26 @@ class EnvBase(EnvTools, EnvSpecs, metaclass=EnvMeta):
         Returns:
             The same TensorDict, with what follows under ``"next"``.
         """
+        out = self._following(tensordict)
         entries = entries_of(tensordict)
-        plan = self._plan()
-        if entries is None or "next" in entries or "_step" in entries:
-            return self._step_with_presets(tensordict, plan)
-        if plan.fixed_batch and tensordict.batch_size != plan.batch_size:
-            plan.check_batch(tensordict, "step")
-        out = self._stepped(tensordict, plan)
-        if out.batch_size == tensordict.batch_size and (
-            tensordict.device is None or tensordict.device == out.device
+        if (
+            entries is not None
+            and out.batch_size == tensordict.batch_size
+            and (tensordict.device is None or tensordict.device == out.device)
         ):
             entries["next"] = out
-        else:
-            tensordict.set("next", out)
-        return tensordict
+            return tensordict
+        return tensordict.set("next", out)
+
+    def _following(self, td: TensorDictBase) -> TensorDictBase:
+        """What goes under ``"next"``."""
+        plan = self._plan()
+        entries = entries_of(td)
+        if entries is None or "next" in entries or "_step" in entries:
+            return self._following_presets(td, plan)
+        if plan.fixed_batch and td.batch_size != plan.batch_size:
+            plan.check_batch(td, "step")
+        return self._stepped(td, plan)
 
     def _stepped(self, td: TensorDictBase, plan: EnvPlan) -> TensorDictBase:
         """What ``_step`` returns, completed."""
@@ -249,7 +255,7 @@ class EnvBase(EnvTools, EnvSpecs, metaclass=EnvMeta):
             self._check_types(out)
         return out
 
-    def _step_with_presets(self, td: TensorDictBase, plan: EnvPlan) -> TensorDictBase:
+    def _following_presets(self, td: TensorDictBase, plan: EnvPlan) -> TensorDictBase:
         """A step of data that has a ``"_step"`` mask, something under ``"next"`` already, or insides of its own."""
         plan.check_batch(td, "step")
         preset = td.get("next", None)
@@ -269,7 +275,7 @@ class EnvBase(EnvTools, EnvSpecs, metaclass=EnvMeta):
             out = self._step_rows(td, mask, plan)
         if preset is not None:
             out = preset.copy().update(out)
-        return td.set("next", out)
+        return out
 
     def _carried(self, td: TensorDictBase) -> TensorDictBase:
         """What rows keep when they are not stepped: all of the root but rewards."""

@@ -43,6 +43,7 @@ class EnvPlan:
         fixed_batch: Whether data must have exactly that batch size.
         levels: The levels that have done flags, the root first.
         root_done: Whether the root is one of them; it then decides alone whether the env is reset.
+        deciding: The levels that decide about resets.
         is_flat: Whether rewards, flags and actions are all at the root.
     """
 
@@ -54,6 +55,7 @@ class EnvPlan:
         "_root_shape",
         "actions",
         "batch_size",
+        "deciding",
         "device",
         "fixed_batch",
         "is_flat",
@@ -72,6 +74,7 @@ class EnvPlan:
         self.actions = _leaves(env.full_action_spec)
         self.levels: list[DoneLevel] = done_levels(env.full_done_spec)
         self.root_done = bool(self.levels) and self.levels[0].path == ()
+        self.deciding = self.levels[:1] if self.root_done else self.levels
         flat_leaves = all(len(leaf.path) == 1 for leaf in (*self.rewards, *self.actions))
         self.is_flat = flat_leaves and len(self.levels) == 1 and self.root_done
         self._root_level = self.levels[0] if self.is_flat else None
@@ -165,9 +168,8 @@ class EnvPlan:
 
     def ended(self, td: TensorDictBase) -> list[tuple[DoneLevel, torch.Tensor]]:
         """The mask of ended rows of each level that decides about resets; empty when nothing has ended."""
-        deciding = self.levels[:1] if self.root_done else self.levels
         masks = []
-        for level in deciding:
+        for level in self.deciding:
             mask = _ended_at(td, level)
             if mask is not None:
                 masks.append((level, mask))

@@ -35,7 +35,7 @@ def _finished(env: EnvBase, options: dict[str, Any]) -> EnvBase:
     auto_reset = options.get("auto_reset", own.get("_wants_auto_reset", False))
     env._complete_specs()
     own["_built"] = True
-    env.set_spec_lock_(locked)
+    env._lock_own_specs(locked)
     finished = env._after_init()
     if auto_reset:
         from shoal.faces.torchrl.transforms.auto_reset import AutoResetEnv, AutoResetTransform  # it is an env itself

@@ -48,6 +48,7 @@ class EnvSpecs(nn.Module):
         own["_batch_size"] = batch_size
         own["_device"] = device
         own["_kept"] = {}
+        own["_age"] = 0  # counts the changes of the specs, for the envs that build theirs on these
         own["_specs_locked"] = False
         own["_built"] = False
         own["_input_spec"] = Composite(shape=batch_size, device=device)
@@ -143,10 +144,13 @@ class EnvSpecs(nn.Module):
         Returns:
             The env itself.
         """
+        self._lock_own_specs(mode)
+        return self
+
+    def _lock_own_specs(self, mode: bool) -> None:
         self.__dict__["_specs_locked"] = bool(mode)
         self._apply_lock()
         self.empty_cache()
-        return self
 
     def _apply_lock(self) -> None:
         locked = self.__dict__["_specs_locked"] and self.__dict__["_built"]
@@ -159,7 +163,9 @@ class EnvSpecs(nn.Module):
 
     def empty_cache(self) -> None:
         """Forget keys and plans that were worked out from the specs."""
-        self.__dict__["_kept"].clear()
+        own = self.__dict__
+        own["_kept"].clear()
+        own["_age"] += 1
 
     def _keep(self, name: str, work_out: Callable[[], T]) -> T:
         """A value that follows from the specs, kept while they are locked."""
