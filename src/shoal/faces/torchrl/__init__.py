@@ -77,6 +77,13 @@ _NAMES_OF = {
     ),
     "trajectories": ("split_trajectories",),
     "transforms": ("Compose", "Transform", "TransformedEnv"),
+    "transforms.action_mask": ("ActionMask",),
+    "transforms.auto_reset": ("AutoResetEnv", "AutoResetTransform", "VecGymEnvTransform"),
+    "transforms.init_tracker": ("InitTracker",),
+    "transforms.primer": ("TensorDictPrimer",),
+    "transforms.reward_sum": ("RewardSum",),
+    "transforms.skip": ("ConditionalSkip",),
+    "transforms.step_counter": ("StepCounter",),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES_OF.items() for name in names}
 
