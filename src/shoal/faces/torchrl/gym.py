@@ -17,6 +17,7 @@ from gymnasium import spaces
 from shoal.errors import ArgumentError, SpecError
 from shoal.faces.torchrl.codecs import Codec, DictCodec, codec_for
 from shoal.faces.torchrl.env_wrapper import attribute_of
+from shoal.faces.torchrl.gym_arrays import GymArrays, arrays_of
 from shoal.faces.torchrl.gym_backend import gym_backend, set_gym_backend
 from shoal.faces.torchrl.gym_like import GymLikeEnv
 from shoal.faces.torchrl.gym_making import ClassProperty, make_gym_env, make_gym_pool
@@ -233,6 +234,10 @@ class GymWrapper(GymLikeEnv):
         if self._convert_actions_to_numpy:
             return tensordict
         return tensordict.select(*self.action_keys).to_dict()
+
+    def _array_env(self) -> GymArrays | None:
+        """How whoever runs many such envs steps this one without TensorDicts, if it can be done."""
+        return arrays_of(self)
 
     # ------------------------------------------------------------------ the library
 

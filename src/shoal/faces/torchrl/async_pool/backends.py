@@ -83,7 +83,7 @@ def _pool(owner: AsyncEnvPool, crossings: Sequence[Crossing], **options: Any) ->
         reset_timeout=patience,
         step_timeout=patience,
         bounded_actions=False,
-        name=owner._metas[0].env_str or "EnvBase",
+        name=owner._metas[0].env_str.partition("(")[0] or "EnvBase",
         **options,
     )
 

@@ -14,6 +14,7 @@ from shoal.adapters.tensordict_env import Wish
 from shoal.errors import ArgumentError, FaultError, StateError
 from shoal.faces.torchrl.async_pool.counting import RecvCounts
 from shoal.faces.torchrl.async_pool.flights import INDEX, Address, Flight, Flights, addressed, index_entry
+from shoal.faces.torchrl.batched.creator import is_env
 from shoal.faces.torchrl.batched.group import EnvGroup, renewed
 from shoal.faces.torchrl.batched.hosts import OnPool, told
 from shoal.faces.torchrl.batched.members import Members
@@ -392,7 +393,7 @@ def members_of(given: Sequence[Any], kwargs: Any) -> Members:
         raise ArgumentError("env_makers: expected at least one")
     if isinstance(kwargs, (list, tuple)) and len(kwargs) != len(given):
         raise ArgumentError(f"create_env_kwargs: expected {len(given)} dicts, one per env, got {len(kwargs)}")
-    return Members(len(given), [Existing(env) if hasattr(env, "rollout") else env for env in given], kwargs)
+    return Members(len(given), [Existing(env) if is_env(env) else env for env in given], kwargs)
 
 
 class Existing:

@@ -53,7 +53,6 @@ class EnvCreator:
         self.create_env_fn = create_env_fn
         self.create_env_kwargs: dict[str, Any] = {**(create_env_kwargs or {}), **kwargs}
         self.share_memory = share_memory
-        self._shared_files: list[str] = []
         self.init_()
 
     def init_(self) -> EnvCreator:
@@ -74,12 +73,8 @@ class EnvCreator:
             return value
         # Memory behind a file can be opened from any process that learns its name, however that process was started.
         folder = tempfile.mkdtemp(prefix="shoal-state-")
-        self._shared_files.append(folder)
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return value.detach().clone().memmap_(folder)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
     @property
     def meta_data(self) -> EnvMetaData:
@@ -110,6 +105,11 @@ class EnvCreator:
         return f"EnvCreator({name}, {self.create_env_kwargs})"
 
 
+def is_env(value: Any) -> bool:
+    """Whether something is an env, of this dialect or of TorchRL's own, and not a class or a function that makes one."""
+    return not isinstance(value, type) and hasattr(value, "rollout") and hasattr(value, "fake_tensordict")
+
+
 def env_creator(fun: Callable[..., Any]) -> EnvCreator:
     """An ``EnvCreator`` of a function; it can be used as a decorator.
 
@@ -134,14 +134,14 @@ def get_env_metadata(env_or_creator: Any, kwargs: Mapping[str, Any] | None = Non
     Raises:
         TensorEnvError: If there is an env, and keyword arguments too; or if the function makes something else.
     """
-    if hasattr(env_or_creator, "rollout") and not callable(getattr(env_or_creator, "create_env_fn", None)):
+    if is_env(env_or_creator):
         if kwargs:
             raise TensorEnvError("kwargs: an env that exists takes none")
         return EnvMetaData.metadata_from_env(env_or_creator)
     if isinstance(env_or_creator, EnvCreator) and not kwargs:
         return env_or_creator.meta_data
     env = env_or_creator(**(kwargs or {}))
-    if not hasattr(env, "rollout"):
+    if not is_env(env):
         raise TensorEnvError(f"create_env_fn: expected it to make an env, and it made {type(env).__name__}")
     try:
         return EnvMetaData.metadata_from_env(env)

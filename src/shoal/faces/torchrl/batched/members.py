@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from shoal.errors import TensorEnvError
-from shoal.faces.torchrl.batched.creator import EnvCreator, get_env_metadata
+from shoal.faces.torchrl.batched.creator import EnvCreator, get_env_metadata, is_env
 from shoal.faces.torchrl.metadata import EnvMetaData
 
 Maker = Callable[..., Any]
@@ -84,8 +84,8 @@ def same_kwargs(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _check_maker(maker: Any) -> None:
-    if not callable(maker) or hasattr(maker, "rollout"):
-        what = f"the env {type(maker).__name__}" if hasattr(maker, "rollout") else f"{type(maker).__name__} {maker!r}"
+    if not callable(maker) or is_env(maker):
+        what = f"the env {type(maker).__name__}" if is_env(maker) else f"{type(maker).__name__} {maker!r}"
         raise _NoMaker(f"create_env_fn: expected a function that makes an env, got {what}")
 
 

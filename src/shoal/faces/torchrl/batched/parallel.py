@@ -104,7 +104,7 @@ class ParallelEnv(BatchedEnv):
             step_timeout=patience,
             close_timeout=options["shutdown_timeout"],
             bounded_actions=False,
-            name=self._metas[0].env_str or "EnvBase",
+            name=self._metas[0].env_str.partition("(")[0] or "EnvBase",
         )
 
     def _attributes(self, ids: Sequence[int], name: str) -> Any:
