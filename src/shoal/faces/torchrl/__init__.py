@@ -46,7 +46,7 @@ _NAMES_OF = {
     "env_base": ("EnvBase",),
     "exploration": ("ExplorationType", "exploration_type", "set_exploration_type"),
     "gym": ("GymEnv", "GymWrapper"),
-    "gym_backend": ("gym_backend", "set_gym_backend"),
+    "gym_library": ("gym_backend", "set_gym_backend"),
     "gym_like": ("GymLikeEnv",),
     "info_readers": ("BaseInfoDictReader", "default_info_dict_reader"),
     "libraries": ("get_available_libraries",),

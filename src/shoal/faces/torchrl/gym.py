@@ -18,13 +18,14 @@ from shoal.errors import ArgumentError, SpecError
 from shoal.faces.torchrl.codecs import Codec, DictCodec, codec_for
 from shoal.faces.torchrl.env_wrapper import attribute_of
 from shoal.faces.torchrl.gym_arrays import GymArrays, arrays_of
-from shoal.faces.torchrl.gym_backend import gym_backend, set_gym_backend
+from shoal.faces.torchrl.gym_library import gym_backend, set_gym_backend
 from shoal.faces.torchrl.gym_like import GymLikeEnv
 from shoal.faces.torchrl.gym_making import ClassProperty, make_gym_env, make_gym_pool
 from shoal.faces.torchrl.gym_vector import VectorGym
 from shoal.faces.torchrl.spaces import gym_to_torchrl_spec_transform
 from shoal.faces.torchrl.specs import Categorical, Composite, Unbounded
 from shoal.faces.torchrl.vector_sources import source_of
+from shoal.pool import Pool
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -104,6 +105,8 @@ class GymWrapper(GymLikeEnv):
         space = env.observation_space if source is None else source.observation_space
         # An env that shows pictures already needs not be drawn.
         draws = from_pixels and not shows_pixels(space)
+        if draws and (env.spec.render_mode if isinstance(env, Pool) else env.render_mode) is None:
+            raise ArgumentError(f"from_pixels: {env} has no pictures; make it with render_mode='rgb_array'")
         own["from_pixels"] = from_pixels
         own["pixels_only"] = pixels_only
         own["_draw"] = (env if source is None else source).render if draws else None
@@ -220,10 +223,7 @@ class GymWrapper(GymLikeEnv):
         return entries
 
     def _frame(self) -> torch.Tensor:
-        drawn = self._draw()
-        if drawn is None:
-            raise ArgumentError(f"{self._env}: from_pixels needs an env made with render_mode='rgb_array'")
-        array = np.array(drawn, order="C")
+        array = np.array(self._draw(), order="C")
         if array.dtype != np.uint8:
             raise SpecError(f"pixels: expected a picture of uint8, got {array.dtype} of shape {array.shape}")
         return torch.from_numpy(array)
@@ -282,7 +282,7 @@ class GymEnv(GymWrapper):
         >>> many.close()
     """
 
-    def __new__(cls, *args: Any, num_workers: int = 1, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any, num_workers: int = 1, **kwargs: Any) -> Any:  # noqa: D102  its arguments are above
         if num_workers > 1:
             from functools import partial
 
