@@ -5,7 +5,7 @@ What it offers, for code whose tensors are known to fit together:
     build(entries, batch_size, device)   a TensorDict over tensors (and TensorDicts) that have that batch size; no copy
     entries_of(td)                       the dict inside a plain unlocked TensorDict: read and write it like any dict.
                                          None for every other kind (lazy stacks, locked, subclasses): take td.get/set
-    stack(rows, dim)                     rows of equal keys and shapes stacked dense, leaf by leaf; None when they are not
+    stack(rows, dim)                     rows of equal keys and shapes stacked dense; None when they are not equal
 
 A TensorDict made by its constructor costs three times as much, an entry read by ``get`` thirty times. Where tensordict
 has no such insides (another version), the same functions go through its public interface.

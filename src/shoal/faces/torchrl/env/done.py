@@ -33,7 +33,8 @@ FLAGS = ("done", "terminated", "truncated")
 class Entries(Protocol):
     """What completion needs of a TensorDict: its inner dict has it, and `Checked` gives it to all others."""
 
-    def get(self, key: str) -> Any: ...
+    def get(self, key: str) -> Any:
+        """The value of an entry, None when there is none."""
 
     def __setitem__(self, key: str, value: Any) -> None: ...
 
@@ -47,6 +48,7 @@ class Checked:
         self._td = td
 
     def get(self, key: str) -> Any:
+        """The value of an entry, None when there is none."""
         return self._td.get(key, None)
 
     def __setitem__(self, key: str, value: Any) -> None:

@@ -41,7 +41,7 @@ def take_reset_masks(td: TensorDictBase, plan: EnvPlan) -> Masks:
     nested = [
         (level.path, here.get("_reset"))
         for level in plan.levels
-        if level.path and (here := level_of(td, level.path)) is not None and "_reset" in here.keys()
+        if level.path and (here := level_of(td, level.path)) is not None and here.get("_reset", None) is not None
     ]
     if root is None and not plan.root_done:
         return nested
@@ -65,7 +65,7 @@ def drop_reset_masks(td: TensorDictBase, plan: EnvPlan) -> None:
 
 def _drop(td: TensorDictBase, path: Path) -> None:
     here = level_of(td, path)
-    if here is not None and "_reset" in here.keys():
+    if here is not None and here.get("_reset", None) is not None:
         here.pop("_reset")
 
 
@@ -87,7 +87,8 @@ def keep_unreset(fresh: TensorDictBase, given: TensorDictBase, masks: Masks) -> 
 
 def step_mask(td: TensorDictBase) -> torch.Tensor | None:
     """Take the mask of a partial step out of the data, as one bool per row; None when there is none."""
-    if "_step" not in td.keys():
+    mask = td.get("_step", None)
+    if mask is None:
         return None
     mask = torch.as_tensor(td.pop("_step")).bool()
     if mask.shape != td.batch_size and mask.numel() == td.batch_size.numel():

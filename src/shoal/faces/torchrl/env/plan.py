@@ -149,9 +149,7 @@ class EnvPlan:
             return self._advance_nested(td)
         dropped = self._dropped_next
         root = {k: v for k, v in entries.items() if k not in _NOT_CARRIED and k not in dropped}
-        for key, value in inside.items():
-            if key not in dropped:
-                root[key] = value
+        root.update({k: v for k, v in inside.items() if k not in dropped})
         return build(root, td.batch_size, td.device)
 
     def _advance_nested(self, td: TensorDictBase) -> TensorDictBase:

@@ -19,8 +19,11 @@ class EnvMeta(type):
     """The type of env classes: see the module."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Build an env, and finish it."""
         own = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
-        taken = [name for name in OPTIONS if name in kwargs and (name not in own or name in ("spec_locked", "auto_reset"))]
+        taken = [
+            name for name in OPTIONS if name in kwargs and (name not in own or name in ("spec_locked", "auto_reset"))
+        ]
         options = {name: kwargs.pop(name) for name in taken}
         env = super().__call__(*args, **kwargs)
         # A class may hand out an env of another class, which has been here before.

@@ -1,8 +1,8 @@
 """rollout: steps of an env in a row, stacked along a last dim named "time".
 
-    stop at the first end     step, take next as the new root, look whether anything has ended       (the default)
-    never stop                step and reset what has ended                            break_when_any_done=False
-    stop when all have ended  step the others only, ended rows repeat their last step  break_when_all_done=True
+stop at the first end     step, take next as the new root, look whether anything has ended       (the default)
+never stop                step and reset what has ended                            break_when_any_done=False
+stop when all have ended  step the others only, ended rows repeat their last step  break_when_all_done=True
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from shoal.errors import ArgumentError, StateError, TensorEnvError
-from shoal.faces.torchrl import fast_td
 from shoal.faces.torchrl.env.keys import level_of
 from shoal.faces.torchrl.env.masks import select
+from shoal.faces.torchrl.fast_td import stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +145,7 @@ def stack_steps(steps: list[TensorDictBase], return_contiguous: bool | None, out
     if not steps:
         raise StateError(f"{type(env).__name__}.rollout: no step was taken, max_steps must be at least 1")
     dim = steps[0].ndim
-    stacked: TensorDictBase | None = fast_td.stack(steps, dim)
+    stacked: TensorDictBase | None = stack(steps, dim)
     if stacked is None:
         if return_contiguous is None:
             return_contiguous = not _has_dynamic_shapes(env)
@@ -163,8 +163,3 @@ def _named(stacked: TensorDictBase) -> TensorDictBase:
 
 def _has_dynamic_shapes(env: EnvBase) -> bool:
     return any(-1 in leaf.shape for leaf in env.output_spec.values(True, True))
-
-
-def empty_like_env(env: EnvBase) -> TensorDict:
-    """An empty TensorDict of the env's batch size and device."""
-    return fast_td.build({}, env.batch_size, env.device)

@@ -1,8 +1,8 @@
 """The specs of an env: how they are set, locked, read, and which keys they name.
 
 Everything is kept in two composites, the input spec (actions, state) and the output spec (observations, rewards, done
-flags). While they are locked, keys and plans that follow from them are kept; every setter opens the lock, writes, throws
-away what was kept, and locks again.
+flags). While they are locked, keys and plans that follow from them are kept; every setter opens the lock, writes,
+throws away what was kept, and locks again.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class EnvSpecs(nn.Module):
 
     def numel(self) -> int:
         """The number of envs."""
-        return self.batch_size.numel()
+        return int(self.batch_size.numel())
 
     @property
     def batch_locked(self) -> bool:

@@ -24,34 +24,35 @@ if TYPE_CHECKING:
 class EnvTools(nn.Module):
     """The methods of `EnvBase` that do not step."""
 
-    def fake_tensordict(self: EnvBase) -> TensorDict:  # type: ignore[misc]
+    def fake_tensordict(self: EnvBase) -> TensorDict:
         """A step of zeros: what data of this env looks like."""
         root = build({}, self.batch_size, self.device)
         for spec in (self.full_state_spec, self.full_action_spec, self.full_observation_spec, self.full_done_spec):
             root.update(spec.zero())
-        return root.set("next", self._zeros_of_next(torch.Size()))  # type: ignore[no-any-return]
+        return root.set("next", self._zeros_of_next(torch.Size()))
 
-    def cardinality(self: EnvBase, tensordict: TensorDictBase | None = None) -> int:  # type: ignore[misc]
+    def cardinality(self: EnvBase, tensordict: TensorDictBase | None = None) -> int:
         """The number of different actions."""
-        return self.full_action_spec.cardinality()  # type: ignore[no-any-return]
+        count: int = self.full_action_spec.cardinality()
+        return count
 
-    def all_actions(self: EnvBase, tensordict: TensorDictBase | None = None) -> TensorDictBase:  # type: ignore[misc]
+    def all_actions(self: EnvBase, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """All actions, one per row; those only that the masks of the action spec allow."""
-        return self.full_action_spec.enumerate(use_mask=True)  # type: ignore[no-any-return]
+        return self.full_action_spec.enumerate(use_mask=True)
 
-    def check_env_specs(self: EnvBase, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
+    def check_env_specs(self: EnvBase, *args: Any, **kwargs: Any) -> None:
         """Compare a short rollout with the specs; see `shoal.faces.torchrl.check_env_specs`."""
         from shoal.faces.torchrl.checking import check_env_specs
 
         check_env_specs(self, *args, **kwargs)
 
-    def append_transform(self: EnvBase, transform: Any) -> TransformedEnv:  # type: ignore[misc]
+    def append_transform(self: EnvBase, transform: Any) -> TransformedEnv:
         """The env with a transform, or a callable, applied to its data."""
         from shoal.faces.torchrl.transforms import TransformedEnv
 
-        return TransformedEnv(self, transform)  # type: ignore[no-any-return]
+        return TransformedEnv(self, transform)
 
-    def add_truncated_keys(self: EnvBase) -> EnvBase:  # type: ignore[misc]
+    def add_truncated_keys(self: EnvBase) -> EnvBase:
         """Give every level that has a done flag a truncated one too.
 
         Returns:
@@ -65,7 +66,7 @@ class EnvTools(nn.Module):
         self.full_done_spec = spec
         return self
 
-    def auto_specs_(  # type: ignore[misc]
+    def auto_specs_(
         self: EnvBase,
         policy: Callable[..., Any],
         *,
@@ -105,7 +106,7 @@ class EnvTools(nn.Module):
         """
         from shoal.faces.torchrl.env.gym_doors import register
 
-        register(cls, id, **options)  # type: ignore[arg-type]
+        register(cls, id, **options)
 
     @staticmethod
     def make_parallel(
@@ -122,7 +123,7 @@ class EnvTools(nn.Module):
 
     # -- compilation --------------------------------------------------------------------------------------------------
 
-    def compile(self, *, warmup: int | None = None, **kwargs: Any) -> None:  # type: ignore[override]
+    def compile(self, *, warmup: int | None = None, **kwargs: Any) -> None:
         """Have torch compile ``step_and_maybe_reset``.
 
         Args:
@@ -131,7 +132,7 @@ class EnvTools(nn.Module):
         """
         if "step_and_maybe_reset" in self.__dict__:
             raise TensorEnvError(f"{type(self).__name__} is compiled already: call eager() first")
-        plain = self.step_and_maybe_reset  # type: ignore[attr-defined]
+        plain = self.step_and_maybe_reset
         compiled = torch.compile(plain, **kwargs)
         left = warmup or 0
 

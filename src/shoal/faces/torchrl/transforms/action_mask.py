@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.errors import ArgumentError
-from shoal.faces.torchrl.env.keys import NestedKey
 from shoal.faces.torchrl.specs import Categorical, Composite, MultiCategorical, MultiOneHot, OneHot
 from shoal.faces.torchrl.transforms.base import Transform
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
+
+    from shoal.faces.torchrl.env.keys import NestedKey
 
 
 class ActionMask(Transform):
@@ -38,9 +39,11 @@ class ActionMask(Transform):
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply it to data outside an env, where that has a meaning."""
         raise NotImplementedError("ActionMask masks the actions of an env: it has no meaning outside one")
 
     def transform_action_spec(self, action_spec: Composite) -> Composite:
+        """The action spec, which has to take masks."""
         leaf = action_spec[self.action_key]
         if not isinstance(leaf, (Categorical, MultiCategorical, MultiOneHot, OneHot)):
             raise ArgumentError(f"ActionMask: {self.action_key!r} is {type(leaf).__name__}, which takes no mask")

@@ -72,7 +72,7 @@ class AutoResetTransform(Transform):
         """An observation with the mark where an episode has ended."""
         if not self.replace or not isinstance(value, torch.Tensor):
             return value
-        mark = self.fill_bool if value.dtype is torch.bool else self.fill_int
+        mark: float = self.fill_bool if value.dtype is torch.bool else self.fill_int
         if value.dtype.is_floating_point:
             mark = self.fill_float
         elif value.dtype is torch.uint8 and mark < 0:
@@ -96,6 +96,7 @@ class AutoResetTransform(Transform):
         return first
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply it to data outside an env, where that has a meaning."""
         raise NotImplementedError(f"{type(self).__name__} follows an env from step to step")
 
 
@@ -126,7 +127,8 @@ class VecGymEnvTransform(AutoResetTransform):
         return following.exclude(self.final_name)
 
     def transform_observation_spec(self, observation_spec: Any) -> Any:
-        if self.final_name in observation_spec.keys():
+        """The observation spec with what the transform adds."""
+        if observation_spec.get(self.final_name, None) is not None:
             del observation_spec[self.final_name]
         return observation_spec
 
@@ -150,8 +152,8 @@ class AutoResetEnv(TransformedEnv):
                 for level in self._plan().deciding
                 if (mask := tensordict.get(level.reset_key, None)) is not None
             ]
-            sorter = self.transform[0] if not isinstance(self.transform, AutoResetTransform) else self.transform  # type: ignore[index]
+            sorter = self.transform[0] if not isinstance(self.transform, AutoResetTransform) else self.transform
             begun = sorter.take_begun(masks)
             if begun is not None:
-                return begun  # type: ignore[no-any-return]
+                return begun
         return super()._reset(tensordict, **kwargs)

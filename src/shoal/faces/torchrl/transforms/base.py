@@ -55,6 +55,7 @@ class Transform(nn.Module):
         >>> class Halved(Transform):
         ...     def _apply_transform(self, obs):
         ...         return obs / 2
+        ...
         ...     def _reset(self, tensordict, tensordict_reset):
         ...         return self._call(tensordict_reset)
     """

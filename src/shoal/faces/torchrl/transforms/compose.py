@@ -121,12 +121,14 @@ class Compose(Transform):
         return tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply it to data outside an env, where that has a meaning."""
         for link in self._links:
             tensordict = link(tensordict)
         return tensordict
 
     @property
     def changes_inputs(self) -> bool:
+        """Whether any of them has anything to do with what goes into the env."""
         return any(link.changes_inputs for link in self._links)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -137,21 +139,25 @@ class Compose(Transform):
     # -- specs --------------------------------------------------------------------------------------------------------
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
+        """The output spec with all of them in place."""
         for link in self._links:
             output_spec = link.transform_output_spec(output_spec)
         return output_spec
 
     def transform_input_spec(self, input_spec: Composite) -> Composite:
+        """The input spec with all of them in place."""
         for link in self._links:
             input_spec = link.transform_input_spec(input_spec)
         return input_spec
 
     def transform_env_device(self, device: torch.device | None) -> torch.device | None:
+        """The device with all of them in place."""
         for link in self._links:
             device = link.transform_env_device(device)
         return device
 
     def transform_env_batch_size(self, batch_size: torch.Size) -> torch.Size:
+        """The batch size with all of them in place."""
         for link in self._links:
             batch_size = link.transform_env_batch_size(batch_size)
         return batch_size
@@ -169,22 +175,27 @@ class Compose(Transform):
         return TransformedEnv(below, Compose(*(one.clone() for one in self._links[:place])), auto_unwrap=False)
 
     def clone(self) -> Compose:
+        """A chain of clones."""
         return Compose(*(link.clone() for link in self._links))
 
     def empty_cache(self) -> None:
+        """Forget what was worked out from the env below."""
         super().empty_cache()
         for link in self.__dict__.get("_links", ()):
             link.empty_cache()
 
     def set_missing_tolerance(self, mode: bool = False) -> None:
+        """Say whether missing keys are passed over, for all of them."""
         for link in self._links:
             link.set_missing_tolerance(mode)
 
     def init(self, tensordict: TensorDictBase) -> None:
+        """Prepare all of them."""
         for link in self._links:
             link.init(tensordict)
 
     def close(self) -> None:
+        """Close all of them."""
         for link in self._links:
             link.close()
 

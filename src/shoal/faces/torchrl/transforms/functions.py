@@ -41,6 +41,7 @@ class CallableTransform(Transform):
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply it to data outside an env, where that has a meaning."""
         return self._call(tensordict)
 
     def __repr__(self) -> str:

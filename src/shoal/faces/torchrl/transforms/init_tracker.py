@@ -45,6 +45,7 @@ class InitTracker(LevelTransform):
         return td
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with what the transform adds."""
         for level in self.levels:
             make_levels(observation_spec, level)
             observation_spec[key_of((*level.path, self.init_key))] = Categorical(

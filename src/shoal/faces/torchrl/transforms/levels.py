@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from shoal.errors import StateError
 from shoal.faces.torchrl.specs import Composite
 from shoal.faces.torchrl.transforms.base import Transform
 
 if TYPE_CHECKING:
+    import torch
     from tensordict import TensorDictBase
 
     from shoal.faces.torchrl.env.done import DoneLevel
@@ -38,13 +37,16 @@ class LevelTransform(Transform):
         return self.below._plan().lead(td)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        raise NotImplementedError(f"{type(self).__name__} follows an env from step to step: it has no meaning outside one")
+        """Apply it to data outside an env, where that has a meaning."""
+        raise NotImplementedError(
+            f"{type(self).__name__} follows an env from step to step: it has no meaning outside one"
+        )
 
 
 def make_levels(spec: Composite, level: DoneLevel) -> None:
     """Make the composites that a path goes through, with the batch dims that flags have before their last."""
     here = spec
     for name in level.path:
-        if name not in here.keys():
+        if here.get(name, None) is None:
             here[name] = Composite(shape=level.shape[:-1], device=here.device)
         here = here[name]

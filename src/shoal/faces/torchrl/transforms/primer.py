@@ -73,7 +73,8 @@ class TensorDictPrimer(Transform):
         size = parent.batch_size
         if not self.expand_specs or self.primers.shape[: len(size)] == size:
             return self.primers
-        return self.primers.expand((*size, *self.primers.shape))
+        expanded: Composite = self.primers.expand((*size, *self.primers.shape))  # type: ignore[assignment]
+        return expanded
 
     def _make(self, lead: torch.Size) -> TensorDictBase:
         """The entries of an episode that begins."""
@@ -121,14 +122,17 @@ class TensorDictPrimer(Transform):
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply it to data outside an env, where that has a meaning."""
         return tensordict.update(self._make(tensordict.batch_size))
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with what the transform adds."""
         for key in leaf_keys(self._specs()):
             observation_spec[key] = self._specs()[key].clone()
         return observation_spec
 
     def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec with what the transform adds."""
         for key in leaf_keys(self._specs()):
             state_spec[key] = self._specs()[key].clone()
         return state_spec

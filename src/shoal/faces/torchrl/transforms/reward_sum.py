@@ -84,9 +84,11 @@ class RewardSum(Transform):
         raise NotImplementedError("RewardSum follows an env from step to step: it has no meaning outside one")
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with what the transform adds."""
         return observation_spec if self.as_reward else self._declare(observation_spec)
 
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        """The reward spec with what the transform adds."""
         return self._declare(reward_spec) if self.as_reward else reward_spec
 
     def _declare(self, spec: Composite) -> Composite:

@@ -45,4 +45,5 @@ class ConditionalSkip(Transform):
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply it to data outside an env, where that has a meaning."""
         raise NotImplementedError("ConditionalSkip decides about the steps of an env: it has no meaning outside one")

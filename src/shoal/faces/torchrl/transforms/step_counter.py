@@ -81,6 +81,7 @@ class StepCounter(LevelTransform):
             following.set(done_key, done | reached)
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with what the transform adds."""
         for level in self.levels:
             largest = torch.iinfo(torch.int64).max
             make_levels(observation_spec, level)
@@ -90,6 +91,7 @@ class StepCounter(LevelTransform):
         return observation_spec
 
     def transform_done_spec(self, done_spec: Composite) -> Composite:
+        """The done spec with what the transform adds."""
         if self.max_steps is not None:
             for level in self.levels:
                 key = key_of((*level.path, self.truncated_key))

@@ -1,7 +1,7 @@
 """TransformedEnv: an env seen through transforms.
 
-    step    td -> inv of the last transform ... inv of the first -> env -> first transform ... last transform -> next
-    reset   the masks and the state reach the env; what it returns passes the transforms in the same order
+step    td -> inv of the last transform ... inv of the first -> env -> first transform ... last transform -> next
+reset   the masks and the state reach the env; what it returns passes the transforms in the same order
 """
 
 from __future__ import annotations
@@ -86,12 +86,14 @@ class TransformedEnv(EnvBase):
         self.__dict__["_chain"] = chain
 
     base_env: EnvBase
+    _base: EnvBase
+    _chain: Transform
+    _cache_specs: bool
 
     @property
     def transform(self) -> Transform:
         """The transform, or the `Compose` of several."""
-        chain: Transform = self.__dict__["_chain"]
-        return chain
+        return self._chain
 
     @transform.setter
     def transform(self, value: Transform | Callable[..., Any]) -> None:
@@ -101,7 +103,7 @@ class TransformedEnv(EnvBase):
         self._install(chain)
         self.empty_cache()
 
-    def append_transform(self, transform: Any) -> TransformedEnv:  # type: ignore[override]
+    def append_transform(self, transform: Any) -> TransformedEnv:
         """Add a transform, or a callable, after all others.
 
         Returns:
@@ -130,7 +132,7 @@ class TransformedEnv(EnvBase):
         return several
 
     def _env_below(self, link: Transform) -> EnvBase:
-        return self.__dict__["_base"]  # type: ignore[no-any-return]
+        return self._base
 
     # -- specs --------------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class TransformedEnv(EnvBase):
 
     def _refresh(self) -> None:
         """Forget the specs when those of the env below have changed."""
-        base = self.__dict__["_base"]
+        base = self._base
         if isinstance(base, TransformedEnv):
             base._refresh()
         age = base.__dict__["_age"]
@@ -176,9 +178,9 @@ class TransformedEnv(EnvBase):
             own["_output_spec"] = Composite(shape=self.batch_size)
             own["_chain"].empty_cache()
 
-    def add_truncated_keys(self) -> TransformedEnv:  # type: ignore[override]
+    def add_truncated_keys(self) -> TransformedEnv:
         """Give the env inside truncated flags."""
-        self.__dict__["_base"].add_truncated_keys()
+        self._base.add_truncated_keys()
         return self
 
     @property
@@ -193,72 +195,74 @@ class TransformedEnv(EnvBase):
 
     def set_spec_lock_(self, mode: bool = True) -> TransformedEnv:
         """Lock or unlock the specs, those of the env inside too."""
-        self.__dict__["_base"].set_spec_lock_(mode)
+        self._base.set_spec_lock_(mode)
         super().set_spec_lock_(mode)
         return self
 
     @property
     def batch_locked(self) -> bool:
         """As the env inside."""
-        return self.__dict__["_base"].batch_locked  # type: ignore[no-any-return]
+        return self._base.batch_locked
+
+    @batch_locked.setter
+    def batch_locked(self, value: bool) -> None:
+        raise TensorEnvError("TransformedEnv.batch_locked is read-only: it is that of the env inside")
 
     @property
     def supports_set_state(self) -> bool:
         """As the env inside."""
-        return self.__dict__["_base"].supports_set_state  # type: ignore[no-any-return]
+        return self._base.supports_set_state
 
     # -- reset and step -----------------------------------------------------------------------------------------------
 
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
-        chain = self.__dict__["_chain"]
+        chain = self._chain
         given = chain._reset_env_preprocess(tensordict)
         if given is not None:
             given = given.select(*self.reset_keys, *self.state_keys, strict=False)
             if chain.enable_inv_on_reset:
                 given = chain._inv_call(given)
-        fresh = self.__dict__["_base"].reset(given, **kwargs)
-        if fresh is given:
-            fresh = fresh.copy()
-        changed: TensorDictBase = chain._reset(tensordict, fresh)
-        return changed
+        fresh = self._base.reset(given, **kwargs)
+        # A reset returns what it was given, which is a selection made here: nobody else sees it change.
+        return chain._reset(tensordict, fresh)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        chain, base = self.__dict__["_chain"], self.__dict__["_base"]
+        chain, base = self._chain, self._base
         given = chain._inv_call(tensordict.copy()) if chain.changes_inputs else tensordict
         mask = given.get("_step", None)
         if mask is not None and not mask.any():
             return self._skipped(tensordict)
         following = chain._step(given, base._following(given))
         if mask is None or mask.all():
-            return following  # type: ignore[no-any-return]
+            return following
         self._plan().complete_step(following)
-        return select(mask.reshape(tensordict.batch_size), following, self._carried(tensordict))  # type: ignore[no-any-return]
+        return select(mask.reshape(tensordict.batch_size), following, self._carried(tensordict))
 
     # -- the rest passes through --------------------------------------------------------------------------------------
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """A random action; the env inside chooses where it has a way of its own and no transform changes actions."""
-        base = self.__dict__["_base"]
-        if type(base).rand_action is not EnvBase.rand_action and not self.__dict__["_chain"].changes_inputs:
-            return base.rand_action(tensordict)  # type: ignore[no-any-return]
+        base = self._base
+        if type(base).rand_action is not EnvBase.rand_action and not self._chain.changes_inputs:
+            return base.rand_action(tensordict)
         return super().rand_action(tensordict)
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         """Seed the env inside."""
-        return self.__dict__["_base"].set_seed(seed, static_seed=static_seed)  # type: ignore[no-any-return]
+        return self._base.set_seed(seed, static_seed=static_seed)
 
     def _set_seed(self, seed: int | None) -> None:
-        self.__dict__["_base"].set_seed(seed)
+        self._base.set_seed(seed)
 
     @property
     def is_closed(self) -> bool:
         """Whether the env inside is closed."""
-        return self.__dict__["_base"].is_closed  # type: ignore[no-any-return]
+        return bool(self._base.is_closed)
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close the transforms and the env inside."""
-        self.__dict__["_chain"].close()
-        self.__dict__["_base"].close(raise_if_closed=raise_if_closed)
+        self._chain.close()
+        self._base.close(raise_if_closed=raise_if_closed)
 
     def set_missing_tolerance(self, mode: bool = False) -> None:
         """Say whether transforms pass over keys that are not in the data."""
@@ -270,7 +274,7 @@ class TransformedEnv(EnvBase):
         Returns:
             The env itself.
         """
-        self.__dict__["_base"].to(device)
+        self._base.to(device)
         nn.Module.to(self.transform, torch.device(device))
         self.__dict__["_device"] = self.transform.transform_env_device(torch.device(device))
         self.empty_cache()
@@ -286,7 +290,7 @@ class TransformedEnv(EnvBase):
             return getattr(base, name)
 
     def __len__(self) -> int:
-        return len(self.__dict__["_base"])
+        return len(self._base)
 
     def __repr__(self) -> str:
-        return f"TransformedEnv({self.__dict__['_base']!r}, {self.transform!r})"
+        return f"TransformedEnv({self._base!r}, {self.transform!r})"
