@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +14,8 @@ from shoal.faces.torchrl.specs import NonTensor, StackedComposite
 from shoal.faces.torchrl.specs.shapes import fits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shoal.faces.torchrl.env_base import EnvBase
 
 STEPS = 3
@@ -32,7 +33,7 @@ def check_env_specs(
 
     Args:
         env: The env.
-        return_contiguous: Passed to the rollout; None lets the env decide.
+        return_contiguous: Whether the rollout has to be one dense TensorDict.
         check_dtype: Whether dtypes have to be right, too.
         seed: Seeds the env, and torch for the time of the check.
         tensordict: Passed to the reset, for envs that need something in it.
@@ -53,7 +54,7 @@ def check_env_specs(
             env.set_seed(seed)
         for way in ways:
             data = env.rollout(
-                STEPS, return_contiguous=return_contiguous, tensordict=tensordict, break_when_any_done=way
+                STEPS, return_contiguous=bool(return_contiguous), tensordict=tensordict, break_when_any_done=way
             )
             faults = list(dict.fromkeys(_faults(env, data, check_dtype)))
             if faults:
@@ -136,9 +137,7 @@ def _same_shape(value: torch.Tensor, leaf: Any) -> bool:
     if isinstance(leaf, NonTensor):
         return True
     tail = value.shape[value.ndim - len(leaf.shape) :]
-    return fits(value.shape, leaf.shape) and all(
-        mine in (-1, dim) for mine, dim in zip(leaf.shape, tail, strict=True)
-    )
+    return fits(value.shape, leaf.shape) and all(mine in (-1, dim) for mine, dim in zip(leaf.shape, tail, strict=True))
 
 
 def _entries(td: Any) -> Any:

@@ -39,9 +39,7 @@ def _spec_of(value: Any, batch_size: torch.Size, unsqueeze_null_shapes: bool, dy
         example = getattr(value, "data", value) if is_non_tensor(value) else value
         return NonTensor(shape=getattr(value, "batch_size", batch_size), example_data=example)
     if isinstance(value, TensorDictBase):
-        return make_composite_from_td(
-            value, unsqueeze_null_shapes=unsqueeze_null_shapes, dynamic_shape=dynamic_shape
-        )
+        return make_composite_from_td(value, unsqueeze_null_shapes=unsqueeze_null_shapes, dynamic_shape=dynamic_shape)
     shape = value.shape or torch.Size([1] if unsqueeze_null_shapes else [])
     if dynamic_shape and len(shape) > len(batch_size):
         shape = torch.Size([*shape[:-1], -1])

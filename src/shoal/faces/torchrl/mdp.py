@@ -5,7 +5,6 @@ An env knows its own keys: ``env.step_mdp`` is quicker than the function here, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +14,8 @@ from shoal.faces.torchrl.env.keys import NestedKey, Path, key_of, keys_of, path_
 from shoal.faces.torchrl.fast_td import entries_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from shoal.faces.torchrl.specs import TensorSpec
 
 FLAGS = ("done", "terminated", "truncated")
@@ -129,14 +130,14 @@ def terminated_or_truncated(
 def _ended(data: TensorDictBase, spec: Any, path: Path) -> Iterable[tuple[Path, torch.Tensor]]:
     """Where each level is, and which of its episodes have ended."""
     tree: Mapping[str, Any] | TensorDictBase = data if spec is None else spec
-    flags = [data.get(name, None) for name in FLAGS if name in tree.keys()]
+    flags = [data.get(name, None) for name in FLAGS if name in tree]
     known = [flag for flag in flags if flag is not None]
     if known:
         mask = known[0].clone()
         for flag in known[1:]:
             mask |= flag
         yield path, mask
-    for name in tree.keys():
+    for name in tree:
         below = data.get(name, None)
         if name != "next" and _is_nested(below):
             yield from _ended(below, None if spec is None else spec[name], (*path, name))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from tensordict import TensorDictBase
 
 from shoal.faces.torchrl.specs.shapes import varargs_size
 
 if TYPE_CHECKING:
+    from tensordict import TensorDictBase
+
     from shoal.faces.torchrl.specs import Composite
 
 
@@ -71,7 +72,7 @@ class EnvMetaData:
         return replace(
             self,
             tensordict=self.tensordict.expand(batch_size),
-            specs=self.specs.expand(batch_size),
+            specs=cast("Composite", self.specs.expand(batch_size)),
             batch_size=batch_size,
         )
 
@@ -88,7 +89,11 @@ class EnvMetaData:
         tensordict = self.tensordict.to(device)
         moved = torch.device(device)
         return replace(
-            self, tensordict=tensordict, specs=self.specs.to(moved), device=moved, device_map=_devices(tensordict)
+            self,
+            tensordict=tensordict,
+            specs=cast("Composite", self.specs.to(moved)),
+            device=moved,
+            device_map=_devices(tensordict),
         )
 
     def __getitem__(self, index: Any) -> EnvMetaData:

@@ -203,7 +203,9 @@ def _tuple_spec(space: Any, **options: Any) -> TensorSpec:
 
 
 def _text_spec(space: Any, *, device: Any, **_: Any) -> TensorSpec:
-    return NonTensor(shape=(), device=device, example_data="")
+    # A text of the space: it is what a random action is.
+    example = space.character_list[0] * space.min_length
+    return NonTensor(shape=(), device=device, example_data=example)
 
 
 def _sequence_spec(space: Any, **options: Any) -> TensorSpec:

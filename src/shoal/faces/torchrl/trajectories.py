@@ -74,7 +74,9 @@ def _ids_from_flags(data: TensorDictBase, done_key: NestedKey | None) -> torch.T
     flags = [data.get(("next", *path_of(name)), None) for name in names]
     known = [flag.reshape(*data.shape, -1).any(-1) for flag in flags if flag is not None]
     if not known:
-        raise KeyError(f"no trajectory ids and no {' or '.join(map(str, names))} under 'next': where do trajectories end?")
+        raise KeyError(
+            f"no trajectory ids and no {' or '.join(map(str, names))} under 'next': where do trajectories end?"
+        )
     ends = torch.stack(known).any(0)
     starts = torch.cat([torch.ones_like(ends[..., :1]), ends[..., :-1]], -1)
     return starts.reshape(-1).cumsum(0).reshape(data.shape) - 1

@@ -1,24 +1,27 @@
 """TensorSpec: what every spec can do.
 
 A leaf says three things for itself: how to draw a value (``rand``), whether a value is one of its own (``_holds``) and
-what to make of a value that is not (``_mend``). All else is here: the checks of dtype and shape that come before, filled
-tensors, the way from and to numpy, and the operations on shapes (see ``shapes``).
+what to make of a value that is not (``_mend``). All else is here: the checks of dtype and shape that come before,
+filled tensors, the way from and to numpy, and the operations on shapes (see ``shapes``).
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 
-from shoal.faces.torchrl.specs.boxes import Box
 from shoal.faces.torchrl.specs.dtypes import numpy_dtype
 from shoal.faces.torchrl.specs.reshaping import Reshaping
 from shoal.faces.torchrl.specs.shapes import ShapeOp, concrete, fits, new_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.faces.torchrl.specs.boxes import Box
 
 CHECK_SPEC_ENCODE = os.environ.get("CHECK_SPEC_ENCODE", "0") not in ("", "0", "False", "false")
 
@@ -268,6 +271,13 @@ class TensorSpec(Reshaping):
                 setattr(self, name, _one_where_any(tensor, self.shape))
         self._settle()
 
+    @property
+    def _kind(self) -> torch.dtype:
+        """The dtype of a spec that surely has one."""
+        if self.dtype is None:
+            raise TypeError(f"{type(self).__name__} has no dtype")
+        return self.dtype
+
     # Comparison ---------------------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
@@ -309,4 +319,4 @@ def _one_where_any(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one.shape == other.shape and torch.equal(one, other)
+    return one.shape == other.shape and bool(torch.equal(one, other))

@@ -8,7 +8,7 @@ import torch
 
 from shoal.faces.torchrl.specs.base import TensorSpec
 from shoal.faces.torchrl.specs.boxes import ContinuousBox
-from shoal.faces.torchrl.specs.dtypes import as_device, is_float
+from shoal.faces.torchrl.specs.dtypes import as_device, as_dtype, is_float
 from shoal.faces.torchrl.specs.shapes import as_size, concrete
 
 # The largest float64 that is an int64.
@@ -50,7 +50,7 @@ class Bounded(TensorSpec):
         domain: str | None = None,
     ) -> None:
         self.device = as_device(device)
-        self.dtype = self._dtype_of(dtype)
+        self.dtype = as_dtype(dtype, self._default_dtype())
         low = torch.as_tensor(low, dtype=self.dtype, device=self.device)
         high = torch.as_tensor(high, dtype=self.dtype, device=self.device)
         if shape is None:
@@ -67,17 +67,14 @@ class Bounded(TensorSpec):
         self._domain = domain
         self._settle()
 
-    @staticmethod
-    def _dtype_of(dtype: torch.dtype | str | None) -> torch.dtype:
-        if isinstance(dtype, str):
-            return getattr(torch, dtype)  # type: ignore[no-any-return]
-        return torch.get_default_dtype() if dtype is None else dtype
+    @classmethod
+    def _default_dtype(cls) -> torch.dtype:
+        return torch.get_default_dtype()
 
     def _settle(self) -> None:
         super()._settle()
-        assert self.dtype is not None
         self.space = ContinuousBox(self.low, self.high)
-        continuous = is_float(self.dtype)
+        continuous = is_float(self._kind)
         if type(self) in (Bounded, BoundedContinuous, BoundedDiscrete):
             self.__class__ = BoundedContinuous if continuous else BoundedDiscrete
         self.domain = self._domain or ("continuous" if continuous else "discrete")
@@ -94,8 +91,7 @@ class Bounded(TensorSpec):
     def rand(self, shape: Any = None) -> torch.Tensor:
         """Values drawn evenly between the bounds; normal or exponential ones where a bound is infinite."""
         size = self._full_shape(shape)
-        assert self.dtype is not None
-        if is_float(self.dtype):
+        if is_float(self._kind):
             return self._rand_floats(size)
         if self._range is not None:
             low, high = self._range
@@ -122,8 +118,7 @@ class Bounded(TensorSpec):
 
     def _mend(self, val: torch.Tensor) -> torch.Tensor:
         low, high = self.low, self.high
-        assert self.dtype is not None
-        if not is_float(self.dtype):
+        if not is_float(self._kind):
             # Clamped as what it is, so that 300 becomes the highest uint8 and not 44.
             wide = torch.float64 if val.dtype.is_floating_point else torch.int64
             val, low, high = val.to(wide), low.to(wide), high.to(wide)
@@ -145,6 +140,6 @@ class BoundedContinuous(Bounded):
 class BoundedDiscrete(Bounded):
     """A Bounded of integers."""
 
-    @staticmethod
-    def _dtype_of(dtype: torch.dtype | str | None) -> torch.dtype:
-        return torch.int64 if dtype is None else Bounded._dtype_of(dtype)
+    @classmethod
+    def _default_dtype(cls) -> torch.dtype:
+        return torch.int64

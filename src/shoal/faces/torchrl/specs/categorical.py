@@ -8,7 +8,7 @@ import torch
 
 from shoal.faces.torchrl.specs.base import TensorSpec
 from shoal.faces.torchrl.specs.boxes import CategoricalBox
-from shoal.faces.torchrl.specs.dtypes import as_device
+from shoal.faces.torchrl.specs.dtypes import as_device, as_dtype
 from shoal.faces.torchrl.specs.masks import allowed, checked_mask, draw
 from shoal.faces.torchrl.specs.shapes import as_size
 
@@ -44,7 +44,7 @@ class Categorical(TensorSpec):
     ) -> None:
         self.shape = torch.Size([]) if shape is None else as_size(shape)
         self.device = as_device(device)
-        self.dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        self.dtype = as_dtype(dtype, torch.int64)
         self.domain = "discrete"
         self._n = int(n)
         self._provisional_n: int | None = None

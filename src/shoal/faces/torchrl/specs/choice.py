@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDictBase
 
 from shoal.faces.torchrl.specs.base import TensorSpec
-from shoal.faces.torchrl.specs.shapes import ShapeOp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.faces.torchrl.specs.shapes import ShapeOp
 
 
 class Choice(TensorSpec):

@@ -122,7 +122,7 @@ class Composite(SpecTree, TensorSpec):
     # What a Composite is ------------------------------------------------------------------------------------------
 
     @property
-    def shape(self) -> torch.Size:  # type: ignore[override]
+    def shape(self) -> torch.Size:
         """The batch size, with which the shape of each entry begins."""
         return self._shape
 
@@ -179,7 +179,7 @@ class Composite(SpecTree, TensorSpec):
         mine = (self.shape, self.device, self.data_cls)
         return mine == (other.shape, other.device, other.data_cls) and self._children == other._children
 
-    __hash__ = None  # type: ignore[assignment]  # specs can change
+    __hash__ = None
 
     def clone(self) -> Self:
         """An unlocked Composite that shares nothing with this one."""
@@ -297,7 +297,7 @@ class Composite(SpecTree, TensorSpec):
             self._entry(key).type_check(value, key)
             return
         for name, child in self._children.items():
-            if child is not None and name in value.keys():
+            if child is not None and name in value:
                 child.type_check(_value(value, name), name)
 
     def encode(self, val: Any, *, ignore_device: bool = False) -> Any:
@@ -323,7 +323,7 @@ class Composite(SpecTree, TensorSpec):
     def to_numpy(self, val: Any, safe: bool | None = None) -> dict[str, Any]:
         """A TensorDict as a dict of arrays."""
         out = {}
-        for name in val.keys():
+        for name in val:
             child = self._entry(name)
             out[name] = _value(val, name) if child is None else child.to_numpy(_value(val, name), safe)
         return out
@@ -360,9 +360,9 @@ def _value(td: Any, name: str) -> Any:
         KeyError: There is none.
     """
     inside = fast_td.entries_of(td) if isinstance(td, TensorDictBase) else td
-    if inside is not None and name in inside.keys():
+    if inside is not None and name in inside:
         return inside[name]
-    if name not in td.keys():
+    if name not in td:
         raise KeyError(f"entry {name!r} is missing among {list(td.keys())}")
     return td.get(name)
 

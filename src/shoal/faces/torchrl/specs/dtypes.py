@@ -58,6 +58,14 @@ def as_device(device: torch.device | str | int | None) -> torch.device:
     return torch.get_default_device() if device is None else torch.device(device)
 
 
+def as_dtype(dtype: torch.dtype | str | None, default: torch.dtype) -> torch.dtype:
+    """A dtype from its name, or a default where none is given."""
+    if isinstance(dtype, str):
+        named: torch.dtype = getattr(torch, dtype)
+        return named
+    return default if dtype is None else dtype
+
+
 def is_float(dtype: torch.dtype) -> bool:
     """Whether the elements are continuous."""
-    return dtype.is_floating_point or dtype.is_complex
+    return bool(dtype.is_floating_point or dtype.is_complex)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +10,8 @@ from shoal.faces.torchrl.specs import shapes
 from shoal.faces.torchrl.specs.base import TensorSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.faces.torchrl.specs.shapes import ShapeOp
 
 
@@ -57,15 +58,12 @@ class SideBySide(TensorSpec):
 
     def squeeze(self, dim: int | None = None) -> TensorSpec:
         """Without the dims of size 1, or without this one if its size is 1."""
-        if dim is not None:
-            dims = [shapes.wrap_dim(dim, len(self.shape), "squeeze")]
-        else:
-            dims = list(range(len(self.shape)))
+        dims = [shapes.wrap_dim(dim, len(self.shape), "squeeze")] if dim is not None else list(range(len(self.shape)))
         out: TensorSpec = self
         for at in reversed([at for at in dims if self.shape[at] == 1 and at != self.stack_dim]):
-            assert isinstance(out, SideBySide)
-            members = [member.squeeze(at - (at > out.stack_dim)) for member in out._members]
-            out = self._restack(members, out.stack_dim - (at < out.stack_dim))
+            parts, dim = (out._members, out.stack_dim) if isinstance(out, SideBySide) else ([out], 0)
+            members = [part.squeeze(at - (at > dim)) for part in parts]
+            out = self._restack(members, dim - (at < dim))
         return out
 
     def unbind(self, dim: int = 0) -> tuple[Any, ...]:

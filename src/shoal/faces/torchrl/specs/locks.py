@@ -6,8 +6,10 @@ A lock holds for a whole tree. A child that is locked as part of a parent can on
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Lockable:

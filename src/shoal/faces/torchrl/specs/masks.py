@@ -1,7 +1,7 @@
 """Masks: which choices of a discrete spec are allowed at the moment.
 
-A mask is a bool tensor, True where a choice is allowed. Its last dim are the choices, the dims before it the elements of
-the spec; there may be more dims in front, for a batch of values.
+A mask is a bool tensor, True where a choice is allowed. Its last dim are the choices, the dims before it the elements
+of the spec; there may be more dims in front, for a batch of values.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +15,9 @@ from shoal.faces.torchrl.specs.dtypes import as_device
 from shoal.faces.torchrl.specs.masks import allowed, checked_mask, draw
 from shoal.faces.torchrl.specs.one_hot import OneHot
 from shoal.faces.torchrl.specs.shapes import ShapeOp, as_size, concrete, fits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class MultiCategorical(TensorSpec):
@@ -61,7 +63,8 @@ class MultiCategorical(TensorSpec):
 
     def _settle(self) -> None:
         super()._settle()
-        counts = self._nvec
+        # A single element is left only on the way to a Categorical, see _map.
+        counts = self._nvec if self._nvec.ndim else self._nvec.reshape(1)
         while counts.ndim > 1 and bool((counts == counts[:1]).all()):
             counts = counts[0]
         self.nvec = counts
@@ -74,9 +77,9 @@ class MultiCategorical(TensorSpec):
             raise ValueError("a mask needs the same numbers of outcomes in all rows")
         self.mask = checked_mask(mask, torch.Size([*self.shape[:-1], int(self.nvec.sum())]), self.device)
 
-    def _masks(self) -> tuple[torch.Tensor, ...]:
-        assert self.mask is not None
-        return self.mask.split(self.nvec.tolist(), -1)
+    def _masks(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        masks: tuple[torch.Tensor, ...] = mask.split(self.nvec.tolist(), -1)
+        return masks
 
     def _map(self, op: ShapeOp, lead: int) -> TensorSpec:
         if self.mask is not None and lead == len(self.shape):
@@ -100,7 +103,7 @@ class MultiCategorical(TensorSpec):
             part = torch.rand(size, dtype=torch.float64, device=self.device)
             drawn = torch.minimum((part * self._nvec).long(), self._nvec - 1)
         else:
-            drawn = torch.stack([draw(mask, size[:-1]) for mask in self._masks()], -1)
+            drawn = torch.stack([draw(mask, size[:-1]) for mask in self._masks(self.mask)], -1)
         drawn = drawn.to(self.dtype)
         return drawn.squeeze(-1) if self._drops_last else drawn
 
@@ -115,14 +118,14 @@ class MultiCategorical(TensorSpec):
             return False
         if self.mask is None:
             return True
-        columns = zip(self._masks(), val.unbind(-1), strict=True)
+        columns = zip(self._masks(self.mask), val.unbind(-1), strict=True)
         return all(bool(allowed(mask, column).all()) for mask, column in columns)
 
     def _mend(self, val: torch.Tensor) -> torch.Tensor:
         val = val.round() if val.dtype.is_floating_point else val
         val = torch.clamp(val.long(), torch.zeros_like(self._nvec), self._nvec - 1)
         if self.mask is not None:
-            columns = zip(self._masks(), val.unbind(-1), strict=True)
+            columns = zip(self._masks(self.mask), val.unbind(-1), strict=True)
             mended = [torch.where(allowed(mask, column), column, draw(mask, column.shape)) for mask, column in columns]
             val = torch.stack(mended, -1)
         return val.to(self.dtype)
@@ -137,7 +140,7 @@ class MultiCategorical(TensorSpec):
         if use_mask and self.mask is not None:
             if self.mask.ndim > 1:
                 raise RuntimeError("values can be listed with a mask only when there is one mask for all rows")
-            ranges = [values[mask] for values, mask in zip(ranges, self._masks(), strict=True)]
+            ranges = [values[mask] for values, mask in zip(ranges, self._masks(self.mask), strict=True)]
         rows = torch.cartesian_prod(*ranges).reshape(-1, *self.nvec.shape).to(self.dtype)
         size = self._full_shape(None)
         return rows.reshape(-1, *[1] * (len(size) - self.nvec.ndim), *self.nvec.shape).expand(-1, *size).clone()

@@ -88,10 +88,10 @@ class OneHot(TensorSpec):
         return self.mask is None or not bool((val.bool() & ~self.mask).any())
 
     def _mend(self, val: torch.Tensor) -> torch.Tensor:
-        weights = val.to(torch.float32)
-        if self.mask is not None:
-            weights = weights * self.mask
-            weights = torch.where(weights.sum(-1, keepdim=True) > 0, weights, self.mask.to(torch.float32))
+        weights = val.to(torch.float32).clamp(min=0)
+        allowed = torch.ones_like(weights) if self.mask is None else self.mask.to(torch.float32)
+        weights = weights * allowed
+        weights = torch.where(weights.sum(-1, keepdim=True) > 0, weights, allowed)
         choice = torch.multinomial(weights.reshape(-1, self._n), 1).reshape(weights.shape[:-1])
         return self._vectors[choice]
 
@@ -103,10 +103,7 @@ class OneHot(TensorSpec):
         """
         if self.use_register:
             val = self._registered(val)
-        if isinstance(val, torch.Tensor):
-            choice = val.long()
-        else:
-            choice = torch.from_numpy(np.array(val, dtype=np.int64))
+        choice = val.long() if isinstance(val, torch.Tensor) else torch.from_numpy(np.array(val, dtype=np.int64))
         vectors = self._encoded(choice)
         if len(self.shape) > 1 and vectors.shape != self.shape and vectors.numel() == self.shape.numel():
             vectors = vectors.reshape(self.shape)

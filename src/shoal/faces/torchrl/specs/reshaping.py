@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
 from shoal.faces.torchrl.specs import shapes
 
 if TYPE_CHECKING:
+    import torch
+
     from shoal.faces.torchrl.specs.base import TensorSpec
 
 

@@ -146,9 +146,8 @@ def _index_part(part: Any) -> Any:
 def _dims_used(part: Any) -> int:
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
-    if isinstance(part, torch.Tensor) and part.dtype is torch.bool:
-        return part.ndim
-    return 1
+    is_mask = isinstance(part, torch.Tensor) and part.dtype is torch.bool
+    return int(part.ndim) if is_mask else 1
 
 
 def _check_positions(parts: Sequence[Any], shape: torch.Size) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.faces.torchrl.specs.base import TensorSpec
 from shoal.faces.torchrl.specs.lazy import SideBySide, stacked_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shoal.faces.torchrl.specs.base import TensorSpec
 
 
 class Stacked(SideBySide):
@@ -35,19 +38,19 @@ class Stacked(SideBySide):
         self.space = None
 
     @property
-    def shape(self) -> torch.Size:  # type: ignore[override]
+    def shape(self) -> torch.Size:
         """The shape, -1 where the members differ."""
         return stacked_shape(self._members, self.stack_dim)
 
     @property
     def dtype(self) -> torch.dtype | None:  # type: ignore[override]
         """The dtype of the members, if they have one in common."""
-        return self._common("dtype")  # type: ignore[no-any-return]
+        return self._common("dtype")
 
     @property
     def device(self) -> torch.device | None:  # type: ignore[override]
         """The device of the members, if they have one in common."""
-        return self._common("device")  # type: ignore[no-any-return]
+        return self._common("device")
 
     @property
     def domain(self) -> str | None:  # type: ignore[override]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +13,8 @@ from shoal.faces.torchrl.specs.locks import Lockable
 from shoal.faces.torchrl.specs.tree import _unravel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shoal.faces.torchrl.specs.base import TensorSpec
 
 
@@ -95,19 +96,19 @@ class StackedComposite(SideBySide, Composite):
 
     # What it is ---------------------------------------------------------------------------------------------------
 
-    @property
+    @property  # type: ignore[misc]  # the batch size of a stack cannot be set
     def shape(self) -> torch.Size:
         """The batch size: that of the members, with their number at ``stack_dim``."""
         return stacked_shape(self._members, self.stack_dim)
 
     @property
-    def device(self) -> torch.device | None:
+    def device(self) -> torch.device | None:  # type: ignore[override]
         """The device of the members, if they have one in common."""
         devices = {member.device for member in self._members}
         return devices.pop() if len(devices) == 1 else None
 
     @property
-    def dtype(self) -> torch.dtype | None:
+    def dtype(self) -> torch.dtype | None:  # type: ignore[override]
         """The dtype of all entries, when they all have the same."""
         dtypes = {member.dtype for member in self._members}
         return dtypes.pop() if len(dtypes) == 1 else None
@@ -117,7 +118,7 @@ class StackedComposite(SideBySide, Composite):
             return False
         return self.stack_dim == other.stack_dim and self._members == other._members
 
-    __hash__ = None  # type: ignore[assignment]  # specs can change
+    __hash__ = None
 
     def __repr__(self) -> str:
         members = "".join(f"\n    {member!r},".replace("\n", "\n    ") for member in self._members)
@@ -132,7 +133,7 @@ class StackedComposite(SideBySide, Composite):
         members = [member.to(dest) for member in self._members]
         if all(new is old for new, old in zip(members, self._members, strict=True)):
             return self
-        return StackedComposite(*members, dim=self.stack_dim)  # type: ignore[arg-type]  # to() of a Composite is one
+        return StackedComposite(*members, dim=self.stack_dim)  # type: ignore[arg-type]  # all Composites
 
     # Data ---------------------------------------------------------------------------------------------------------
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.faces.torchrl.specs.base import TensorSpec
 from shoal.faces.torchrl.specs.composite import Composite
 from shoal.faces.torchrl.specs.stacked import Stacked
 from shoal.faces.torchrl.specs.stacked_composite import StackedComposite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal.faces.torchrl.specs.base import TensorSpec
 
 
 def stack(specs: Sequence[TensorSpec], dim: int = 0, out: Any = None) -> TensorSpec:
@@ -27,22 +30,20 @@ def stack(specs: Sequence[TensorSpec], dim: int = 0, out: Any = None) -> TensorS
         raise NotImplementedError("specs are stacked to a new spec: out cannot be given")
     if not specs:
         raise RuntimeError("there are no specs to stack")
-    composites = [isinstance(spec, Composite) for spec in specs]
-    for what, found in (
-        ("classes", composites if any(composites) else [_kind(spec) for spec in specs]),
-        ("dtypes", [None] if any(composites) else [spec.dtype for spec in specs]),
-        ("numbers of dims", [spec.ndim for spec in specs]),
-        ("devices", [spec.device for spec in specs]),
-        ("batch sizes", [spec.shape if is_composite else None for spec, is_composite in zip(specs, composites)]),
-    ):
+    for what, value_of in _MUST_AGREE.items():
+        found = [value_of(spec) for spec in specs]
         if any(value != found[0] for value in found):
-            names = [type(spec).__name__ for spec in specs] if what == "classes" else found
-            raise RuntimeError(f"specs of different {what} cannot be stacked: {names}")
+            raise RuntimeError(f"specs of different {what} cannot be stacked: {found}")
     return side_by_side(specs, dim % (specs[0].ndim + 1))
 
 
-def _kind(spec: TensorSpec) -> Any:
-    return type(spec)
+_MUST_AGREE: dict[str, Callable[[TensorSpec], Any]] = {
+    "classes": lambda spec: "Composite" if isinstance(spec, Composite) else type(spec).__name__,
+    "dtypes": lambda spec: None if isinstance(spec, Composite) else spec.dtype,
+    "numbers of dims": lambda spec: spec.ndim,
+    "batch sizes": lambda spec: spec.shape if isinstance(spec, Composite) else None,
+    "devices": lambda spec: spec.device,
+}
 
 
 def side_by_side(specs: Sequence[Any], dim: int) -> TensorSpec:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from shoal.faces.torchrl.specs.locks import Lockable
 
 if TYPE_CHECKING:
+    import torch
+
     from shoal.faces.torchrl.specs.base import TensorSpec
 
 Key = str | tuple[str, ...]
@@ -76,7 +76,7 @@ class SpecTree(Lockable):
     def _names(self) -> list[str]:
         raise NotImplementedError
 
-    def _child(self, name: str) -> TensorSpec | None:
+    def _child(self, name: str) -> Any:
         raise NotImplementedError
 
     def _put(self, name: str, spec: TensorSpec | None) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from shoal.faces.torchrl.specs.base import TensorSpec
 from shoal.faces.torchrl.specs.boxes import ContinuousBox
-from shoal.faces.torchrl.specs.dtypes import as_device, is_float
+from shoal.faces.torchrl.specs.dtypes import as_device, as_dtype, is_float
 from shoal.faces.torchrl.specs.shapes import as_size, concrete, fits
 
 
@@ -36,23 +36,21 @@ class Unbounded(TensorSpec):
     ) -> None:
         self.shape = as_size(shape)
         self.device = as_device(device)
-        self.dtype = self._dtype_of(dtype)
+        self.dtype = as_dtype(dtype, self._default_dtype())
         self._settle()
 
-    @staticmethod
-    def _dtype_of(dtype: torch.dtype | str | None) -> torch.dtype:
-        if isinstance(dtype, str):
-            return getattr(torch, dtype)  # type: ignore[no-any-return]
-        return torch.get_default_dtype() if dtype is None else dtype
+    @classmethod
+    def _default_dtype(cls) -> torch.dtype:
+        return torch.get_default_dtype()
 
     def _settle(self) -> None:
         super()._settle()
-        assert self.dtype is not None
-        continuous = is_float(self.dtype)
+        kind = self._kind
+        continuous = is_float(kind)
         if type(self) in (Unbounded, UnboundedContinuous, UnboundedDiscrete):
             self.__class__ = UnboundedContinuous if continuous else UnboundedDiscrete
         self.domain = "continuous" if continuous else "discrete"
-        low, high = _limits(self.dtype)
+        low, high = _limits(kind)
         size = concrete(self.shape)
         bounds = torch.tensor([low, high], dtype=self.dtype, device=self.device)
         self.space = ContinuousBox(bounds[0].expand(size), bounds[1].expand(size))
@@ -65,8 +63,7 @@ class Unbounded(TensorSpec):
             return torch.randn(size)
         if self.domain == "continuous":
             return torch.randn(size, dtype=self.dtype, device=self.device)
-        assert self.dtype is not None
-        low, high = _limits(self.dtype)
+        low, high = _limits(self._kind)
         if self.dtype in (torch.int64, torch.uint64):
             return torch.empty(size, dtype=torch.int64, device=self.device).random_(-(2**63), None).to(self.dtype)
         return torch.randint(int(low), int(high) + 1, size, device=self.device).to(self.dtype)
@@ -86,9 +83,9 @@ class UnboundedContinuous(Unbounded):
 class UnboundedDiscrete(Unbounded):
     """An Unbounded of integers."""
 
-    @staticmethod
-    def _dtype_of(dtype: torch.dtype | str | None) -> torch.dtype:
-        return torch.int64 if dtype is None else Unbounded._dtype_of(dtype)
+    @classmethod
+    def _default_dtype(cls) -> torch.dtype:
+        return torch.int64
 
 
 def _limits(dtype: torch.dtype) -> tuple[float, float]:
