@@ -315,7 +315,8 @@ class ObjectCodec(Codec):
     def write(self, data: Any) -> Any:  # noqa: D102
         if isinstance(data, NonTensorStack):
             return tuple(data.tolist())
-        return data.data if isinstance(data, NonTensorData) else data
+        value = data.data if isinstance(data, NonTensorData) else data
+        return (value,) * self._batch.numel() if self._batch else value
 
 
 class SpecCodec(Codec):
