@@ -69,7 +69,7 @@ def wrap_dim(dim: int, ndim: int, what: str) -> int:
 def expand_op(shape: Sequence[int], lead: int) -> ShapeOp:
     """Expand the first ``lead`` dims to ``shape``."""
     target = tuple(shape)
-    return lambda tensor: tensor.expand(*target, *tensor.shape[lead:])
+    return lambda tensor: tensor.expand((*target, *tensor.shape[lead:]))
 
 
 def reshape_op(shape: Sequence[int], lead: int) -> ShapeOp:
