@@ -8,6 +8,7 @@
     batched          SerialEnv, ParallelEnv, EnvCreator
     async_pool       AsyncEnvPool: send to some envs, receive from whichever is ready
     mdp              step_mdp, terminated_or_truncated
+    model_based      ModelBasedEnvBase, DreamerEnv, DreamerDecoder
     checking         check_env_specs
     bridge           to_torchrl: an env that TorchRL's collectors and losses take for their own
 
@@ -52,6 +53,7 @@ _NAMES_OF = {
     "libraries": ("get_available_libraries",),
     "mdp": ("step_mdp", "terminated_or_truncated"),
     "metadata": ("EnvMetaData",),
+    "model_based": ("DreamerDecoder", "DreamerEnv", "ModelBasedEnvBase"),
     "mo_gym": ("MOGymEnv", "MOGymWrapper"),
     "multithreaded": ("MultiThreadedEnv", "MultiThreadedEnvWrapper"),
     "pettingzoo": ("MarlGroupMapType", "PettingZooEnv", "PettingZooWrapper"),
