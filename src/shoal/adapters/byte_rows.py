@@ -109,7 +109,9 @@ class ByteRow:
         for field in self.fields:
             data = rows[:, field.start : field.stop].copy()
             numpy_dtype = field.numpy_dtype
-            if numpy_dtype is None:
+            if not data.size:  # bytes that are not there cannot be taken for something else
+                tensors.append(torch.zeros((count, *field.shape), dtype=field.dtype))
+            elif numpy_dtype is None:
                 tensors.append(torch.from_numpy(data).view(field.dtype).reshape(count, *field.shape))
             else:
                 tensors.append(torch.from_numpy(data.view(numpy_dtype).reshape(count, *field.shape)))
@@ -125,7 +127,7 @@ def _as_bytes(tensor: torch.Tensor, field: ByteField) -> np.ndarray[Any, Any]:
     if tensor.dtype is not field.dtype or tensor.device.type != "cpu":
         tensor = tensor.to("cpu", field.dtype)
     if field.numpy_dtype is None:
-        tensor = tensor.contiguous().view(torch.uint8) if tensor.dim() else tensor.reshape(1).view(torch.uint8)
+        tensor = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.to(torch.uint8)
     array = tensor.numpy()
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
@@ -166,11 +168,14 @@ class RowBuffer:
                 raise SpecError(f"{field.key!r}: the spec says {field.dtype}, and the env returned {value.dtype}")
             view.copy_(value)
 
-    def read(self, row: np.ndarray[Any, Any]) -> list[torch.Tensor]:
-        """The tensors of a row that belongs to the caller: they share its memory."""
-        memory = torch.from_numpy(row)
-        return [_view(memory, field) for field in self._fields]
+
+def tensors_in(row: np.ndarray[Any, Any], fields: Sequence[ByteField]) -> dict[Key, torch.Tensor]:
+    """The tensors of one row, by key. They share its memory."""
+    memory = torch.from_numpy(row)
+    return {field.key: _view(memory, field) for field in fields}
 
 
 def _view(memory: torch.Tensor, field: ByteField) -> torch.Tensor:
+    if field.start == field.stop:
+        return torch.zeros(field.shape, dtype=field.dtype)
     return memory[field.start : field.stop].view(field.dtype).reshape(field.shape)

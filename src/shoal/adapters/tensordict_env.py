@@ -22,12 +22,13 @@ import torch
 from gymnasium import Space, spaces
 from tensordict import NonTensorData, TensorDict
 
-from shoal.adapters.byte_rows import ByteRow, Key, RowBuffer
+from shoal.adapters.byte_rows import ByteRow, Key, RowBuffer, tensors_in
 
 HEADER_BYTES = 1
 LOOSE, NEXT_ROW, NEXT_LOOSE = "loose", "next_row", "next_loose"
 APPLY = "__shoal_apply__"
 _PLAIN_RESET: Mapping[str, Any] = {}
+_NOTHING: frozenset[Key] = frozenset()
 
 
 class Wish(IntEnum):
@@ -191,12 +192,7 @@ class TensorDictEnv:
     # ------------------------------------------------------------------ data
 
     def _input(self, row: np.ndarray[Any, Any], loose: Mapping[Key, Any] | None) -> TensorDict:
-        memory = torch.from_numpy(row)
-        entries: dict[Any, Any] = {
-            field.key: memory[field.start : field.stop].view(field.dtype).reshape(field.shape)
-            for field in self._crossing.inputs.fields
-        }
-        return self._tensordict({**entries, **(loose or {})})
+        return self._tensordict({**tensors_in(row, self._crossing.inputs.fields), **(loose or {})})
 
     def _tensordict(self, entries: Mapping[Any, Any]) -> TensorDict:
         td = TensorDict({}, batch_size=self.env.batch_size, device=self.env.device)
@@ -207,14 +203,17 @@ class TensorDictEnv:
     def _put(self, td: Any, buffer: RowBuffer, *, is_first: bool = False) -> dict[str, Any]:
         """Write what the env returned to a row; returns what does not fit there, as an info."""
         crossing = self._crossing
-        values = []
-        for field in crossing.outputs.fields:
-            value = td.get(field.key, None)
-            if value is None and not (is_first and field.key in crossing.only_at_step):
-                raise KeyError(f"{type(self.env).__name__} has {field.key!r} in its specs and did not return it")
-            values.append(None if is_first and field.key in crossing.only_at_step else value)
-        buffer.write(values)
-        return {LOOSE: {key: plain(td.get(key)) for key in crossing.loose_outputs}} if crossing.loose_outputs else {}
+        absent = crossing.only_at_step if is_first else _NOTHING
+        buffer.write([None if field.key in absent else self._entry(td, field.key) for field in crossing.outputs.fields])
+        if not crossing.loose_outputs:
+            return {}
+        return {LOOSE: {key: plain(self._entry(td, key)) for key in crossing.loose_outputs if key not in absent}}
+
+    def _entry(self, td: Any, key: Key) -> Any:
+        value = td.get(key, None)
+        if value is None:
+            raise KeyError(f"{type(self.env).__name__} has {key!r} in its specs and did not return it")
+        return value
 
     def _begins_anew(self, last: Any, first: Any) -> bool:
         """Whether an episode has begun: a flag was up, and what follows the step is not what it led to."""

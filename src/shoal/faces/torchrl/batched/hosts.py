@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_leaf_nontensor
 
 from shoal.adapters.tensordict_env import APPLY, Wish
 from shoal.errors import FaultError, NothingInFlight, TensorEnvError
@@ -135,7 +135,7 @@ class OnPool:
 
     def _reset_keys(self, env_id: int, td: TensorDictBase) -> list[Any]:
         """What an env reads at its reset: its state, and all there is if only a part of it is reset."""
-        keys = [key for key in td.keys(True, True) if key != "next" and (isinstance(key, str) or key[0] != "next")]
+        keys = list(td.keys(True, True, is_leaf=is_leaf_nontensor))
         if any((key if isinstance(key, str) else key[-1]) == "_reset" for key in keys):
             return keys
         return self._state_keys[env_id]
