@@ -4,7 +4,7 @@ What it offers, for code whose tensors are known to fit together:
 
     build(entries, batch_size, device)   a TensorDict over tensors (and TensorDicts) that have that batch size; no copy
     entries_of(td)                       the dict inside a plain unlocked TensorDict: read and write it like any dict.
-                                         None for every other kind (lazy stacks, locked, subclasses): take td.get/set
+                                         None for everything else (lazy stacks, locked, subclasses): take td.get/set
     stack(rows, dim)                     rows of equal keys and shapes stacked dense; None when they are not equal
 
 A TensorDict made by its constructor costs three times as much, an entry read by ``get`` thirty times. Where tensordict
@@ -34,7 +34,7 @@ def _build_unchecked(entries: dict[str, Any], batch_size: torch.Size, device: to
     return made
 
 
-def _entries_inside(td: TensorDictBase) -> dict[str, Any] | None:
+def _entries_inside(td: Any) -> dict[str, Any] | None:
     # A td with named dims passes the names on to what is set in it, which a write into the dict would not.
     if type(td) is TensorDict and not td._is_locked and td._td_dim_names is None:
         inside: dict[str, Any] = td._tensordict
@@ -42,7 +42,7 @@ def _entries_inside(td: TensorDictBase) -> dict[str, Any] | None:
     return None
 
 
-def _no_entries(td: TensorDictBase) -> dict[str, Any] | None:
+def _no_entries(td: Any) -> dict[str, Any] | None:
     return None
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.env.specs import EnvSpecs
     from shoal.faces.torchrl.specs import TensorSpec
 
-_NOT_CARRIED = frozenset({"next", "_step", "_reset"})
+_NOT_CARRIED = ("next", "_step", "_reset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,10 @@ class EnvPlan:
     """
 
     __slots__ = (
-        "_dropped_next",
+        "_dropped",
         "_env",
         "_flat_rewards",
+        "_is_plain",
         "_root_level",
         "_root_shape",
         "actions",
@@ -77,10 +78,11 @@ class EnvPlan:
         self.deciding = self.levels[:1] if self.root_done else self.levels
         flat_leaves = all(len(leaf.path) == 1 for leaf in (*self.rewards, *self.actions))
         self.is_flat = flat_leaves and len(self.levels) == 1 and self.root_done
+        self._is_plain = self.is_flat and self.fixed_batch
         self._root_level = self.levels[0] if self.is_flat else None
         self._root_shape = self.levels[0].shape if self.is_flat else torch.Size()
         self._flat_rewards = [(leaf.path[0], leaf.shape) for leaf in self.rewards] if self.is_flat else []
-        self._dropped_next = frozenset(leaf.path[0] for leaf in self.rewards) if self.is_flat else frozenset()
+        self._dropped = tuple(leaf.path[0] for leaf in self.rewards) if self.is_flat else ()
         self.lone_action = self.actions[0] if self.is_flat and len(self.actions) == 1 else None
 
     # -- checks -------------------------------------------------------------------------------------------------------
@@ -101,8 +103,8 @@ class EnvPlan:
 
     def complete_step(self, out: TensorDictBase) -> None:
         """Give what ``_step`` returned the rewards' and flags' shapes, and the flags it left out."""
-        entries = entries_of(out)
-        if entries is None or not self.is_flat or not self.fixed_batch:
+        entries = entries_of(out) if self._is_plain else None
+        if entries is None:
             self._complete_rewards(out)
             self.complete_done(out)
             return
@@ -143,13 +145,18 @@ class EnvPlan:
     def advance(self, td: TensorDictBase) -> TensorDictBase:
         """The root of the next step: what ``next`` holds, without rewards, over what the root held."""
         entries = entries_of(td)
-        following = entries.get("next") if entries is not None else None
-        inside = entries_of(following) if isinstance(following, TensorDictBase) else None
-        if not self.is_flat or entries is None or inside is None or _has_nested(entries, inside):
+        inside = None if entries is None else entries_of(entries.get("next"))
+        if not self.is_flat or entries is None or inside is None:
             return self._advance_nested(td)
-        dropped = self._dropped_next
-        root = {k: v for k, v in entries.items() if k not in _NOT_CARRIED and k not in dropped}
-        root.update({k: v for k, v in inside.items() if k not in dropped})
+        root = dict(entries)
+        for key in _NOT_CARRIED:
+            root.pop(key, None)
+        root.update(inside)
+        for key in self._dropped:
+            root.pop(key, None)
+        for value in root.values():
+            if type(value) is not torch.Tensor:  # the next root must not share the TensorDicts inside this one
+                return self._advance_nested(td)
         return build(root, td.batch_size, td.device)
 
     def _advance_nested(self, td: TensorDictBase) -> TensorDictBase:
@@ -166,15 +173,18 @@ class EnvPlan:
 
     def ended(self, td: TensorDictBase) -> list[tuple[DoneLevel, torch.Tensor]]:
         """The mask of ended rows of each level that decides about resets; empty when nothing has ended."""
+        if self.is_flat:
+            entries = entries_of(td)
+            done = None if entries is None else entries.get("done")
+            # item() is ten times faster than any() on the one flag of an unbatched env.
+            if done is not None and done.numel() == 1 and not done.item():
+                return []
         masks = []
         for level in self.deciding:
             mask = _ended_at(td, level)
             if mask is not None:
                 masks.append((level, mask))
-        # item() is ten times faster than any() on the one flag of an unbatched env.
-        if any(mask.item() if mask.numel() == 1 else mask.any() for _, mask in masks):
-            return masks
-        return []
+        return masks if any(bool(mask.any()) for _, mask in masks) else []
 
 
 def _leaves(spec: Any) -> list[Leaf]:
@@ -183,14 +193,6 @@ def _leaves(spec: Any) -> list[Leaf]:
 
 def _shaped(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     return value if -1 in shape else value.reshape(shape)
-
-
-def _has_nested(entries: dict[str, Any], inside: dict[str, Any]) -> bool:
-    """Whether there is a TensorDict beside "next": the next root must not share it."""
-    for key, value in entries.items():
-        if not isinstance(value, torch.Tensor) and key != "next":
-            return True
-    return not all(isinstance(value, torch.Tensor) for value in inside.values())
 
 
 def _make_level(out: TensorDictBase, level: DoneLevel, batch_size: torch.Size) -> TensorDictBase:

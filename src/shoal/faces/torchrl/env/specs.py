@@ -41,6 +41,9 @@ class EnvSpecs(nn.Module):
     """The specs of an env; `EnvBase` adds what is done with them."""
 
     _batch_locked = True
+    _kept: dict[str, Any]
+    _batch_size: torch.Size
+    _device: torch.device | None
 
     def __init__(self, batch_size: torch.Size, device: torch.device | None) -> None:
         super().__init__()
@@ -69,8 +72,7 @@ class EnvSpecs(nn.Module):
     @property
     def batch_size(self) -> torch.Size:
         """How many envs there are in one, as the leading dims of all data."""
-        size: torch.Size = self.__dict__["_batch_size"]
-        return size
+        return self._batch_size
 
     @batch_size.setter
     def batch_size(self, value: Any) -> None:
@@ -116,8 +118,7 @@ class EnvSpecs(nn.Module):
     @property
     def device(self) -> torch.device | None:
         """Where data is expected and returned; None when the env does not say."""
-        device: torch.device | None = self.__dict__["_device"]
-        return device
+        return self._device
 
     @device.setter
     def device(self, value: Any) -> None:
@@ -231,8 +232,9 @@ class EnvSpecs(nn.Module):
 
     def _as_composite(self, name: str, value: TensorSpec, where: str) -> Composite:
         if isinstance(value, Composite):
-            # A composite that is locked belongs to another env or another spec of this one.
-            spec = value.clone() if value.is_locked else value
+            # A composite that belongs to another env, or is another spec of this one, would be locked twice.
+            used = any(value is own for own in (*self._group("_input_spec").values(), *self._group("_output_spec").values()))
+            spec = value.clone() if value.is_locked or used else value
         else:
             spec = Composite(shape=self.batch_size, device=self.device)
             for leaf in ("done", "terminated") if name == "full_done_spec" else (_LEAF_NAME[name],):

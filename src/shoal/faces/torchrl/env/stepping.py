@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from shoal.errors import TensorEnvError
 from shoal.faces.torchrl.env import masks as masking
@@ -52,7 +52,7 @@ class Stepping(EnvSpecs):
         self.check_key_collisions()
 
     def _plan(self) -> EnvPlan:
-        plan: EnvPlan | None = self.__dict__["_kept"].get("plan")
+        plan: EnvPlan | None = self._kept.get("plan")
         return self._keep("plan", lambda: EnvPlan(self)) if plan is None else plan
 
     # -- reset --------------------------------------------------------------------------------------------------------
@@ -143,13 +143,11 @@ class Stepping(EnvSpecs):
         """
         out = self._following(tensordict)
         entries = entries_of(tensordict)
-        if (
-            entries is not None
-            and out.batch_size == tensordict.batch_size
-            and (tensordict.device is None or tensordict.device == out.device)
-        ):
-            entries["next"] = out
-            return tensordict
+        if entries is not None and out.batch_size == tensordict.batch_size:
+            device = tensordict.device
+            if device is None or device == out.device:
+                entries["next"] = out
+                return tensordict
         return tensordict.set("next", out)
 
     def _following(self, td: TensorDictBase) -> TensorDictBase:
@@ -165,7 +163,7 @@ class Stepping(EnvSpecs):
     def _stepped(self, td: TensorDictBase, plan: EnvPlan) -> TensorDictBase:
         """What ``_step`` returns, completed."""
         out = self._step(td)
-        if out is td or not isinstance(out, TensorDictBase):
+        if out is td or type(out) is not TensorDict:
             self._check_returned(out, td, "_step")
         plan.complete_step(out)
         if self.run_type_checks:

@@ -38,7 +38,8 @@ class EnvTools(nn.Module):
 
     def all_actions(self: EnvBase, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """All actions, one per row; those only that the masks of the action spec allow."""
-        return self.full_action_spec.enumerate(use_mask=True)
+        is_masked = any(getattr(leaf, "mask", None) is not None for leaf in self.full_action_spec.values(True, True))
+        return self.full_action_spec.enumerate(use_mask=is_masked)
 
     def check_env_specs(self: EnvBase, *args: Any, **kwargs: Any) -> None:
         """Compare a short rollout with the specs; see `shoal.faces.torchrl.check_env_specs`."""
