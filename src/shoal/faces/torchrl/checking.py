@@ -102,17 +102,32 @@ def _differences(fake: Any, real: Any, path: Path, extra: set[Path], check_dtype
 
 def _strays(env: EnvBase, step: TensorDictBase, check_dtype: bool) -> Iterator[str]:
     """Shapes and values that are not in their specs."""
-    root = (env.full_action_spec, env.full_state_spec, env.full_done_spec, env.full_observation_spec)
+    root = (_unmasked(env.full_action_spec), env.full_state_spec, env.full_done_spec, env.full_observation_spec)
     for spec in root:
         yield from _outside(spec, step, (), check_dtype)
     for spec in (env.full_reward_spec, env.full_done_spec, env.full_observation_spec):
         yield from _outside(spec, step.get("next"), ("next",), check_dtype)
 
 
+def _unmasked(spec: Any) -> Any:
+    """A spec without masks: those of actions are of the step that comes next, and not of the one that was made."""
+    leaves = [] if isinstance(spec, StackedComposite) else spec.values(True, True)
+    if all(getattr(leaf, "mask", None) is None for leaf in leaves):
+        return spec
+    unmasked = spec.clone()
+    for leaf in unmasked.values(True, True):
+        if getattr(leaf, "mask", None) is not None:
+            leaf.update_mask(None)
+    return unmasked
+
+
 def _outside(spec: Any, td: Any, path: Path, check_dtype: bool) -> Iterator[str]:
-    if isinstance(spec, StackedComposite):
-        dim = spec.stack_dim + td.ndim - spec.ndim
-        for at, (member, part) in enumerate(zip(spec.unbind(spec.stack_dim), td.unbind(dim), strict=True)):
+    if isinstance(spec, StackedComposite) or isinstance(td, LazyStackedTensorDict):
+        extra = td.ndim - spec.ndim
+        dim = spec.stack_dim + extra if isinstance(spec, StackedComposite) else td.stack_dim
+        # A lazy stack along a dim that the spec does not have is a batch of values of the spec.
+        members = spec.unbind(dim - extra) if dim >= extra else [spec] * td.shape[dim]
+        for at, (member, part) in enumerate(zip(members, td.unbind(dim), strict=True)):
             for fault in _outside(member, part, path, check_dtype):
                 yield f"{fault} (part {at})"
         return

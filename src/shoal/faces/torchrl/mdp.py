@@ -86,10 +86,24 @@ def _carry(source: TensorDictBase, out: TensorDictBase, left: set[Path]) -> None
             continue
         below = {path[1:] for path in left if path[0] == name and len(path) > 1}
         mine = out.get(name, None)
+        if isinstance(value, LazyStackedTensorDict):
+            out.set(name, _carried_rows(value, mine, below))
+            continue
         target = mine if _is_nested(mine) else value.empty()
         _carry(value, target, below)
         if mine is None and (not below or not target.is_empty()):
             out.set(name, target)
+
+
+def _carried_rows(source: LazyStackedTensorDict, into: Any, left: set[Path]) -> TensorDictBase:
+    """The same for a stack whose rows may differ, such as agents that observe different things: row by row."""
+    dim, rows = source.stack_dim, []
+    before = into.unbind(dim) if _is_nested(into) else [row.empty() for row in source.unbind(dim)]
+    for row, target in zip(source.unbind(dim), before, strict=True):
+        rows.append(target.copy())
+        _carry(row, rows[-1], left)
+    stacked: TensorDictBase = LazyStackedTensorDict.lazy_stack(rows, dim)
+    return stacked
 
 
 def _is_nested(value: Any) -> bool:
@@ -130,14 +144,14 @@ def terminated_or_truncated(
 def _ended(data: TensorDictBase, spec: Any, path: Path) -> Iterable[tuple[Path, torch.Tensor]]:
     """Where each level is, and which of its episodes have ended."""
     tree: Mapping[str, Any] | TensorDictBase = data if spec is None else spec
-    flags = [data.get(name, None) for name in FLAGS if name in tree]
+    flags = [data.get(name, None) for name in FLAGS if name in tree.keys()]  # noqa: SIM118  a TensorDict is no dict
     known = [flag for flag in flags if flag is not None]
     if known:
         mask = known[0].clone()
         for flag in known[1:]:
             mask |= flag
         yield path, mask
-    for name in tree:
+    for name in tree.keys():  # noqa: SIM118
         below = data.get(name, None)
         if name != "next" and _is_nested(below):
             yield from _ended(below, None if spec is None else spec[name], (*path, name))

@@ -233,7 +233,7 @@ def torchrl_to_gym_spec_transform(spec: TensorSpec, categorical_action_encoding:
     if isinstance(spec, Composite):
         return spaces.Dict({name: torchrl_to_gym_spec_transform(leaf) for name, leaf in spec.items()})
     if isinstance(spec, Binary):
-        return spaces.MultiBinary(tuple(spec.shape))
+        return spaces.MultiBinary(spec.shape[0] if len(spec.shape) == 1 else tuple(spec.shape))
     if isinstance(spec, (OneHot, Categorical)):
         shape = spec.shape[:-1] if isinstance(spec, OneHot) else spec.shape
         return spaces.MultiDiscrete(np.full(tuple(shape), spec.n)) if shape else spaces.Discrete(spec.n)

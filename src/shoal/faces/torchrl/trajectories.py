@@ -9,6 +9,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from shoal.faces.torchrl.env.keys import NestedKey, key_of, path_of
 from shoal.faces.torchrl.mdp import FLAGS
+from shoal.faces.torchrl.nesting import nested_tensor
 
 
 def split_trajectories(
@@ -94,9 +95,9 @@ def _nested(flat: TensorDictBase, lengths: list[int]) -> TensorDictBase:
     parts = flat.split(lengths, 0)
 
     def nest(*tensors: torch.Tensor) -> torch.Tensor:
-        return torch.nested.nested_tensor(list(tensors))
+        return nested_tensor(tensors)
 
-    size: Any = [len(lengths), -1]
+    size: Any = [len(lengths), lengths[0] if len(set(lengths)) == 1 else -1]
     first, *others = parts
     made: TensorDictBase = TensorDict.apply(first, nest, *others, batch_size=size)
     return made

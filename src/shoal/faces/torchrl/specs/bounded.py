@@ -78,21 +78,25 @@ class Bounded(TensorSpec):
         if type(self) in (Bounded, BoundedContinuous, BoundedDiscrete):
             self.__class__ = BoundedContinuous if continuous else BoundedDiscrete
         self.domain = self._domain or ("continuous" if continuous else "discrete")
-        self._range = None if continuous else self._one_range()
+        self._range = self._one_range()
 
-    def _one_range(self) -> tuple[int, int] | None:
-        """The bounds as two integers, when they are the same for all elements."""
-        if not self.low.numel():
-            return (0, 0)
+    def _one_range(self) -> tuple[Any, Any] | None:
+        """The bounds as two numbers, when they are the same for all elements and not infinitely far apart."""
+        if self.low.is_meta or not self.low.numel():
+            return None
         low, high = self.low.reshape(-1)[0], self.high.reshape(-1)[0]
         same = bool((self.low == low).all()) and bool((self.high == high).all())
-        return (int(low), int(high)) if same else None
+        if not same or (is_float(self._kind) and not bool((high - low).isfinite())):
+            return None
+        return low.item(), high.item()
 
     def rand(self, shape: Any = None) -> torch.Tensor:
         """Values drawn evenly between the bounds; normal or exponential ones where a bound is infinite."""
         size = self._full_shape(shape)
-        if is_float(self._kind):
-            return self._rand_floats(size)
+        if self.dtype is not None and self.dtype.is_floating_point:
+            if self._range is None:
+                return self._rand_floats(size)
+            return torch.empty(size, dtype=self.dtype, device=self.device).uniform_(*self._range)
         if self._range is not None:
             low, high = self._range
             return torch.randint(low, min(high, 2**63 - 2) + 1, size, device=self.device).to(self.dtype)

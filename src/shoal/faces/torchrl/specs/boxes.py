@@ -109,6 +109,11 @@ Box = ContinuousBox | CategoricalBox | BoxList
 
 def _short(bounds: torch.Tensor) -> str:
     """Bounds as one number where they are one, else as a shape."""
-    if bounds.numel() and math.isfinite(float(bounds.reshape(-1)[0])) and bool((bounds == bounds.reshape(-1)[0]).all()):
+    if (
+        not bounds.is_meta
+        and bounds.numel()
+        and math.isfinite(float(bounds.reshape(-1)[0]))
+        and bool((bounds == bounds.reshape(-1)[0]).all())
+    ):
         return f"{bounds.reshape(-1)[0].item():g}"
     return f"tensor of {tuple(bounds.shape)}"

@@ -297,7 +297,7 @@ class Composite(SpecTree, TensorSpec):
             self._entry(key).type_check(value, key)
             return
         for name, child in self._children.items():
-            if child is not None and name in value:
+            if child is not None and name in value.keys():  # noqa: SIM118  a TensorDict is no dict
                 child.type_check(_value(value, name), name)
 
     def encode(self, val: Any, *, ignore_device: bool = False) -> Any:
@@ -323,7 +323,7 @@ class Composite(SpecTree, TensorSpec):
     def to_numpy(self, val: Any, safe: bool | None = None) -> dict[str, Any]:
         """A TensorDict as a dict of arrays."""
         out = {}
-        for name in val:
+        for name in val.keys():  # noqa: SIM118  a TensorDict is no dict
             child = self._entry(name)
             out[name] = _value(val, name) if child is None else child.to_numpy(_value(val, name), safe)
         return out
@@ -362,7 +362,7 @@ def _value(td: Any, name: str) -> Any:
     inside = fast_td.entries_of(td) if isinstance(td, TensorDictBase) else td
     if inside is not None and name in inside:
         return inside[name]
-    if name not in td:
+    if name not in td.keys():  # noqa: SIM118  a TensorDict is no dict
         raise KeyError(f"entry {name!r} is missing among {list(td.keys())}")
     return td.get(name)
 

@@ -14,7 +14,7 @@ from shoal.faces.torchrl.specs.categorical import Categorical
 from shoal.faces.torchrl.specs.dtypes import as_device
 from shoal.faces.torchrl.specs.masks import allowed, checked_mask, draw
 from shoal.faces.torchrl.specs.one_hot import OneHot
-from shoal.faces.torchrl.specs.shapes import ShapeOp, as_size, concrete, fits
+from shoal.faces.torchrl.specs.shapes import as_size, concrete, fits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,7 @@ class MultiCategorical(TensorSpec):
     """
 
     _held = ("_nvec", "mask")
+    _event_dims = 1
 
     def __init__(
         self,
@@ -63,8 +64,7 @@ class MultiCategorical(TensorSpec):
 
     def _settle(self) -> None:
         super()._settle()
-        # A single element is left only on the way to a Categorical, see _map.
-        counts = self._nvec if self._nvec.ndim else self._nvec.reshape(1)
+        counts = self._nvec
         while counts.ndim > 1 and bool((counts == counts[:1]).all()):
             counts = counts[0]
         self.nvec = counts
@@ -81,20 +81,13 @@ class MultiCategorical(TensorSpec):
         masks: tuple[torch.Tensor, ...] = mask.split(self.nvec.tolist(), -1)
         return masks
 
-    def _map(self, op: ShapeOp, lead: int) -> TensorSpec:
-        if self.mask is not None and lead == len(self.shape):
-            # The last dim of the mask is not that of the spec: keep an operation on the dims before it from both.
-            bare = self.clone()
-            bare.update_mask(None)
-            out = bare._map(op, lead)
-            if isinstance(out, MultiCategorical) and out.shape[-1:] == self.shape[-1:]:
-                out.update_mask(op(self.mask))
-                return out
-            raise ValueError("the last dim of a MultiCategorical with a mask stays as it is")
-        out = super()._map(op, lead)
-        if isinstance(out, MultiCategorical) and not out.shape:
-            return Categorical(int(out._nvec), device=self.device, dtype=self.dtype or torch.int64)
-        return out
+    def split(self) -> list[Categorical]:
+        """A spec per element along the last dim."""
+        masks = [None] * len(self._flat_nvec()) if self.mask is None else self._masks(self.mask)
+        return [
+            Categorical(n, shape=self.shape[:-1], device=self.device, dtype=self._kind, mask=mask)
+            for n, mask in zip(self._flat_nvec(), masks, strict=True)
+        ]
 
     def rand(self, shape: Any = None) -> torch.Tensor:
         """Random outcomes, each allowed one as likely as any other."""

@@ -70,15 +70,16 @@ class OneHot(TensorSpec):
     def _settle(self) -> None:
         super()._settle()
         self._vectors = torch.eye(self._n, device=self.device).to(self.dtype)
+        self._many = self._full_shape(None)[:-1]
 
     def rand(self, shape: Any = None) -> torch.Tensor:
         """Random one-hot vectors, each allowed one as likely as any other."""
-        full = self._full_shape(shape)
+        many = self._many if shape is None else self._full_shape(shape)[:-1]
         if self.mask is not None:
-            return self._vectors[draw(self.mask, full[:-1])]
+            return self._vectors[draw(self.mask, many)]
         if self._elsewhere:
-            return self._vectors[torch.randint(self._n, full[:-1], device=self.device)]
-        return self._vectors[torch.randint(self._n, full[:-1])]
+            return self._vectors[torch.randint(self._n, many, device=self.device)]
+        return self._vectors[torch.randint(self._n, many)]
 
     def _holds(self, val: torch.Tensor) -> bool:
         if val.dtype is not torch.bool and not bool(((val == 0) | (val == 1)).all()):

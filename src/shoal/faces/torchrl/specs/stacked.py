@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from shoal.faces.torchrl.nesting import nested_tensor
 from shoal.faces.torchrl.specs.lazy import SideBySide, stacked_shape
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Stacked(SideBySide):
         if len({(value.shape, value.dtype) for value in values}) == 1:
             return torch.stack(values, self.stack_dim + extra)
         if len({(value.ndim, value.dtype) for value in values}) == 1 and self.stack_dim + extra == 0:
-            return torch.nested.nested_tensor(values)
+            return nested_tensor(values)
         raise RuntimeError(
             f"{self!r} has members of different kinds: take spec[i] and stack values in a lazy TensorDict"
         )

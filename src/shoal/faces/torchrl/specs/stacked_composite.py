@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict
 
+from shoal.faces.torchrl import fast_td
 from shoal.faces.torchrl.specs.composite import Composite
 from shoal.faces.torchrl.specs.lazy import SideBySide, stacked_shape
 from shoal.faces.torchrl.specs.locks import Lockable
@@ -140,7 +141,7 @@ class StackedComposite(SideBySide, Composite):
     def _filled(self, how: str, shape: Any) -> Any:
         extra = 0 if shape is None else 1 if isinstance(shape, int) else len(shape)
         values = [getattr(member, how)(shape) for member in self._members]
-        return LazyStackedTensorDict.maybe_dense_stack(values, self.stack_dim + extra)
+        return _stack_data(values, self.stack_dim + extra)
 
     def _split(self, val: Any) -> list[Any]:
         dim = self.stack_dim + val.ndim - len(self.shape)
@@ -166,7 +167,7 @@ class StackedComposite(SideBySide, Composite):
     def project(self, val: Any) -> Any:
         """Project the parts of a TensorDict, in place where they are views of it, and return a stack of them."""
         parts = [member.project(part) for member, part in zip(self._members, self._split(val), strict=True)]
-        stacked = LazyStackedTensorDict.maybe_dense_stack(parts, self.stack_dim + val.ndim - len(self.shape))
+        stacked = _stack_data(parts, self.stack_dim + val.ndim - len(self.shape))
         return val.update(stacked)
 
     def type_check(self, value: Any, key: Any = None) -> None:
@@ -183,7 +184,7 @@ class StackedComposite(SideBySide, Composite):
             return val
         pairs = zip(self._members, val, strict=True)
         values = [member.encode(part, ignore_device=ignore_device) for member, part in pairs]
-        return LazyStackedTensorDict.maybe_dense_stack(values, self.stack_dim)
+        return _stack_data(values, self.stack_dim)
 
     def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
         """The parts of a TensorDict as dicts of arrays: a tuple, as they may differ in shape."""
@@ -199,4 +200,10 @@ class StackedComposite(SideBySide, Composite):
     def enumerate(self, use_mask: bool = False) -> Any:
         """All values of the members, stacked, when there are equally many."""
         values = [member.enumerate(use_mask) for member in self._members]
-        return LazyStackedTensorDict.maybe_dense_stack(values, self.stack_dim + 1)
+        return _stack_data(values, self.stack_dim + 1)
+
+
+def _stack_data(values: list[Any], dim: int) -> Any:
+    """TensorDicts along a new dim: dense where nothing has to change for it, not even a dtype; else a lazy stack."""
+    dense = fast_td.stack(values, dim)
+    return LazyStackedTensorDict.lazy_stack(values, dim) if dense is None else dense
