@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
+from tensordict import LazyStackedTensorDict
 from torch import nn
 
 from shoal.errors import TensorEnvError
@@ -26,9 +27,14 @@ class EnvTools(nn.Module):
 
     def fake_tensordict(self: EnvBase) -> TensorDict:
         """A step of zeros: what data of this env looks like."""
-        root = build({}, self.batch_size, self.device)
-        for spec in (self.full_state_spec, self.full_action_spec, self.full_observation_spec, self.full_done_spec):
-            root.update(spec.zero())
+        specs = (self.full_state_spec, self.full_action_spec, self.full_observation_spec, self.full_done_spec)
+        zeros = [spec.zero() for spec in specs]
+        lazy = [td for td in zeros if isinstance(td, LazyStackedTensorDict)]
+        # Dense data can be put into a lazy stack, but the rows of a lazy stack have no common shape to be made dense.
+        root = lazy[0] if lazy else build({}, self.batch_size, self.device)
+        for td in zeros:
+            if td is not root:
+                root.update(td)
         return root.set("next", self._zeros_of_next(torch.Size()))
 
     def cardinality(self: EnvBase, tensordict: TensorDictBase | None = None) -> int:
