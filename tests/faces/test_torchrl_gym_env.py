@@ -59,10 +59,12 @@ def test_specs_are_true(name: str) -> None:
 
 def test_layout() -> None:
     env = GymEnv("CartPole-v1")
-    assert isinstance(env.action_spec, OneHot) and env.action_spec.shape == (2,)
+    assert isinstance(env.action_spec, OneHot)
+    assert env.action_spec.shape == (2,)
     assert env.action_spec.dtype is torch.int64
     assert env.done_keys == ["done", "terminated", "truncated"]
-    assert env.batch_size == () and env.device is None
+    assert env.batch_size == ()
+    assert env.device is None
     assert isinstance(env.observation_spec["observation"], Bounded)
     td = env.reset()
     assert set(td.keys()) == {"observation", "done", "terminated", "truncated"}
@@ -78,7 +80,8 @@ def test_reset_takes_seed_and_options() -> None:
     given = env.reset(seed=4, options=options)["observation"]
     np.testing.assert_array_equal(given, plain.reset(seed=4, options=options)[0])
     np.testing.assert_array_equal(env.reset()["observation"], plain.reset()[0])
-    assert env.set_seed(0) == 795726461 and env.set_seed(0, static_seed=True) == 0
+    assert env.set_seed(0) == 795726461
+    assert env.set_seed(0, static_seed=True) == 0
 
 
 def test_attributes_come_from_the_env_however_deep() -> None:
@@ -109,7 +112,9 @@ def test_results_can_be_changed_without_harm_to_later_ones() -> None:
     for value in td["next"].values():
         value.fill_(1)
     later = env.rand_step(env.reset())["next"]
-    assert not later["done"].any() and not later["terminated"].any() and later["reward"].item() == 1
+    assert not later["done"].any()
+    assert not later["terminated"].any()
+    assert later["reward"].item() == 1
     assert not env.reset()["truncated"].any()
 
 
@@ -179,7 +184,8 @@ def test_pictures() -> None:
     env = GymEnv("CartPole-v1", from_pixels=True)
     check_env_specs(env)
     td = env.rollout(2)
-    assert td["pixels"].shape == (2, 400, 600, 3) and td["pixels"].dtype is torch.uint8
+    assert td["pixels"].shape == (2, 400, 600, 3)
+    assert td["pixels"].dtype is torch.uint8
     assert "observation" not in td.keys()  # noqa: SIM118
     both = GymEnv("CartPole-v1", from_pixels=True, pixels_only=False).rollout(2)
     assert {"pixels", "observation"} <= set(both.keys())
@@ -202,7 +208,10 @@ def test_a_state_is_called_observation() -> None:
 
 
 def test_dict_actions_reach_the_env_whole() -> None:
-    for only in ({"push": spaces.Box(-1, 1, (2,))}, {"push": spaces.Discrete(3), "deep": spaces.Dict(x=spaces.Discrete(2))}):
+    for only in (
+        {"push": spaces.Box(-1, 1, (2,))},
+        {"push": spaces.Discrete(3), "deep": spaces.Dict(x=spaces.Discrete(2))},
+    ):
         inner = Echo(action=spaces.Dict(only))
         env = GymWrapper(inner)
         env.rollout(3)
@@ -240,7 +249,8 @@ def test_an_observation_of_the_wrong_shape_names_itself() -> None:
 def test_rebuilding() -> None:
     env = GymEnv("Pendulum-v1", g=9.81)
     env.rebuild_with_kwargs(g=1.62)
-    assert env.g == 1.62 and env.rollout(2).shape == (2,)
+    assert env.g == 1.62
+    assert env.rollout(2).shape == (2,)
 
 
 def test_closing() -> None:
@@ -254,11 +264,13 @@ def test_closing() -> None:
     env = GymWrapper(inner)
     env.close()
     env.close()
-    assert env.is_closed and inner.closed == 1
+    assert env.is_closed
+    assert inner.closed == 1
 
 
 def test_the_library_is_a_choice() -> None:
-    assert gym_backend() is gym and gym_backend("vector") is gym.vector
+    assert gym_backend() is gym
+    assert gym_backend("vector") is gym.vector
     with set_gym_backend(lambda: gym):
         assert GymEnv("CartPole-v1").lib is gym
 

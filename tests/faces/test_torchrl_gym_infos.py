@@ -31,8 +31,10 @@ def test_everything_is_read_by_default_but_what_is_private() -> None:
     assert set(env.observation_spec.keys()) == {"observation", "k", "late", "count", "nested"}
     check_env_specs(env)
     td = env.rollout(3)
-    assert td["next", "k"].tolist() == [1, 2, 3] and td["k"].tolist() == [0, 1, 2]
-    assert td["next", "late"].shape == (3, 1) and td["next", "count"].dtype is torch.int64
+    assert td["next", "k"].tolist() == [1, 2, 3]
+    assert td["k"].tolist() == [0, 1, 2]
+    assert td["next", "late"].shape == (3, 1)
+    assert td["next", "count"].dtype is torch.int64
     assert td["next", "nested", "x"].tolist() == [2, 4, 6]
     everything = GymWrapper(Telling()).set_info_dict_reader(ignore_private=False)
     assert "_private" in everything.observation_spec.keys()  # noqa: SIM118
@@ -43,7 +45,8 @@ def test_some_keys() -> None:
     check_env_specs(env)
     assert env.observation_spec["k"] == Unbounded(())
     td = env.rollout(2)
-    assert td["late"].tolist() == [0, 1] and td["never"].tolist() == [0, 0]
+    assert td["late"].tolist() == [0, 1]
+    assert td["never"].tolist() == [0, 0]
 
 
 def test_specs_decide_dtype_and_shape() -> None:
@@ -54,7 +57,8 @@ def test_specs_decide_dtype_and_shape() -> None:
     ):
         env = GymWrapper(Telling()).set_info_dict_reader(default_info_dict_reader(["k"], spec))
         check_env_specs(env)
-        assert env.reset()["k"].dtype is torch.float64 and env.reset()["k"].shape == (1,)
+        assert env.reset()["k"].dtype is torch.float64
+        assert env.reset()["k"].shape == (1,)
     with pytest.raises(ArgumentError, match="2 specs do not fit 1 keys"):
         default_info_dict_reader(["k"], [Unbounded(()), Unbounded(())])
     with pytest.raises(ArgumentError, match="needs keys"):
@@ -82,7 +86,8 @@ def test_texts_are_not_tensors() -> None:
     env = GymWrapper(Talking()).set_info_dict_reader()
     assert isinstance(env.observation_spec["said"], NonTensor)
     td = env.rand_step(env.reset())
-    assert td["said"] == "hello" and td["next", "said"] == "step 1"
+    assert td["said"] == "hello"
+    assert td["next", "said"] == "step 1"
 
 
 def test_any_callable_will_do_and_there_may_be_several() -> None:
@@ -91,7 +96,8 @@ def test_any_callable_will_do_and_there_may_be_several() -> None:
     env.set_info_dict_reader(default_info_dict_reader(["k"]))
     assert len(env.info_dict_reader) == 2
     td = env.rollout(2)
-    assert td["next", "double"].tolist() == [2, 4] and td["next", "k"].tolist() == [1, 2]
+    assert td["next", "double"].tolist() == [2, 4]
+    assert td["next", "k"].tolist() == [1, 2]
 
 
 def test_a_reader_brings_its_specs() -> None:

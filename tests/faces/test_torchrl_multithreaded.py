@@ -20,7 +20,8 @@ COUNT = 3
 def test_layout() -> None:
     env = MultiThreadedEnv(COUNT, "CartPole-v1")
     assert env.batch_size == (COUNT,)
-    assert isinstance(env.action_spec, Categorical) and env.action_spec.shape == (COUNT,)
+    assert isinstance(env.action_spec, Categorical)
+    assert env.action_spec.shape == (COUNT,)
     td = env.rand_step(env.reset())
     assert td["action"].shape == td["next", "reward"].shape == td["next", "done"].shape == (COUNT,)
     assert td["next", "observation"].shape == (COUNT, 4)
@@ -33,11 +34,15 @@ def test_layout() -> None:
 def makers() -> dict[str, Any]:
     return {
         "by name": lambda: MultiThreadedEnv(COUNT, "CartPole-v1"),
-        "threads": lambda: MultiThreadedEnv(COUNT, "CartPole-v1", create_env_kwargs={"engine": "thread", "num_threads": 2}),
+        "threads": lambda: MultiThreadedEnv(
+            COUNT, "CartPole-v1", create_env_kwargs={"engine": "thread", "num_threads": 2}
+        ),
         "pool": lambda: MultiThreadedEnvWrapper(shoal.make_pool("CartPole-v1", COUNT, engine="serial")),
         "envpool's face": lambda: MultiThreadedEnvWrapper(shoal.make("CartPole-v1", num_envs=COUNT)),
         "classic face": lambda: MultiThreadedEnvWrapper(shoal.make("CartPole-v1", env_type="gym", num_envs=COUNT)),
-        "gymnasium's face": lambda: MultiThreadedEnvWrapper(shoal.make_vec("CartPole-v1", COUNT, autoreset="same_step")),
+        "gymnasium's face": lambda: MultiThreadedEnvWrapper(
+            shoal.make_vec("CartPole-v1", COUNT, autoreset="same_step")
+        ),
     }
 
 
@@ -78,7 +83,8 @@ def test_partial_resets_and_steps() -> None:
     before = td["observation"].clone()
     td["_reset"] = torch.tensor([True, False, False])
     td = env.reset(td)
-    assert (td["observation"][1:] == before[1:]).all() and (td["observation"][0] != before[0]).any()
+    assert (td["observation"][1:] == before[1:]).all()
+    assert (td["observation"][0] != before[0]).any()
     td = env.rand_action(td)
     td["_step"] = torch.tensor([False, True, False])
     assert env.step(td)["next", "reward"].tolist() == [0, 1, 0]
@@ -86,12 +92,17 @@ def test_partial_resets_and_steps() -> None:
 
 
 def test_frames_are_skipped_and_options_reach_the_env() -> None:
-    env = MultiThreadedEnv(2, "CartPole-v1", frame_skip=3, create_env_kwargs={"max_episode_steps": 6, "engine": "serial"})
+    env = MultiThreadedEnv(
+        2, "CartPole-v1", frame_skip=3, create_env_kwargs={"max_episode_steps": 6, "engine": "serial"}
+    )
     td = env.rollout(4, break_when_any_done=False)
-    assert (td["next", "reward"][:, 0] == 3).all() and td["next", "truncated"][:, 1].all()
-    assert env.frame_skip == 3 and env.num_workers == 2 and env.env_name == "CartPole-v1"
+    assert (td["next", "reward"][:, 0] == 3).all()
+    assert td["next", "truncated"][:, 1].all()
+    assert env.frame_skip == 3
+    assert env.num_workers == 2
+    assert env.env_name == "CartPole-v1"
     env.close()
-    heavy = MultiThreadedEnv(2, "Pendulum-v1", create_env_kwargs={"g": 3.0})
+    heavy = MultiThreadedEnv(2, "Pendulum-v1", create_env_kwargs={"g": 3.0, "engine": "serial"})
     assert list(heavy.g) == [3.0, 3.0]
     heavy.close()
 

@@ -33,6 +33,7 @@ from torch import from_numpy
 
 from shoal.errors import ActionError, SpecError
 from shoal.faces.torchrl.fast_td import build, entries_of
+from shoal.faces.torchrl.spaces import gym_to_torchrl_spec_transform
 from shoal.faces.torchrl.specs import Composite, MultiOneHot, NonTensor, OneHot
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def codec_for(space: spaces.Space[Any], spec: TensorSpec, path: str, batch: tupl
     if isinstance(space, spaces.Sequence):
         return SequenceCodec(space, spec, path, batch)
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        if isinstance(spec, MultiOneHot):
+        if isinstance(spec, MultiOneHot) and isinstance(space, spaces.MultiDiscrete):
             return MultiOneHotCodec(space, spec, path, batch)
         return (OneHotCodec if isinstance(spec, OneHot) else IntegerCodec)(space, spec, path, batch)
     if isinstance(space, (spaces.Box, spaces.MultiBinary)):
@@ -186,10 +187,10 @@ class OneHotCodec(IntegerCodec):
         return from_numpy(rows)
 
     def write(self, data: Any) -> Any:  # noqa: D102
-        return self._shifted(self._given(data).argmax(-1))
-
-    def _shifted(self, indices: Array) -> Any:
-        return super()._shifted(np.asarray(indices, self.space_dtype))
+        index = self._given(data).argmax(-1)
+        if self.is_row:
+            return index if self.start is None else index + self.start
+        return self._shifted(index.astype(self.space_dtype, copy=False))
 
 
 class MultiOneHotCodec(IntegerCodec):
@@ -223,7 +224,9 @@ class SequenceCodec(Codec):
             raise SpecError(f"{path}: sequences of different lengths cannot be batched, and {space} is of that kind")
         self.path = path
         self._is_stacked = space.stack
-        self._item = codec_for(space.feature_space, spec[0] if spec.shape[0] != -1 else _item_spec(spec), path)
+        is_categorical = not any(isinstance(leaf, (OneHot, MultiOneHot)) for leaf in leaves_of(spec))
+        item = gym_to_torchrl_spec_transform(space.feature_space, categorical_action_encoding=is_categorical)
+        self._item = codec_for(space.feature_space, item, path)
         self._shape = tuple(spec.shape[1:])
         self._dtype = spec.dtype
 
@@ -236,23 +239,12 @@ class SequenceCodec(Codec):
         return np.stack(items) if self._is_stacked and items else tuple(items)
 
 
-def _item_spec(spec: TensorSpec) -> TensorSpec:
-    """The spec of one item of a spec whose first dim is of any length."""
-    return spec.clone().expand((1, *spec.shape[1:]))[0] if spec.shape[0] == 1 else _with_one_row(spec)[0]
-
-
-def _with_one_row(spec: TensorSpec) -> TensorSpec:
-    one = spec.clone()
-    one.shape = torch.Size((1, *spec.shape[1:]))
-    return one
-
-
 class TupleCodec(Codec):
     """Tuple: its parts stacked along one dim, or each under a key of its own."""
 
-    def __init__(self, space: spaces.Tuple, spec: TensorSpec, path: str, batch: tuple[int, ...]) -> None:
+    def __init__(self, space: spaces.Tuple[Any], spec: TensorSpec, path: str, batch: tuple[int, ...]) -> None:
         self.path = path
-        self._keys = list(spec.keys()) if isinstance(spec, Composite) else None
+        self._keys = [str(key) for key in spec.keys()] if isinstance(spec, Composite) else None  # noqa: SIM118
         self._dim = len(batch)
         self._batch = torch.Size(batch)
         parts = spec.unbind(self._dim) if self._keys is None else [spec[key] for key in self._keys]
@@ -347,6 +339,11 @@ def entry(data: Any, key: str, path: str) -> Any:
     if found is None:
         raise ActionError(f"{path}: {key!r} is missing; there are {list(data.keys())}")
     return found
+
+
+def leaves_of(spec: TensorSpec) -> list[Any]:
+    """The leaves of a spec."""
+    return list(spec.values(True, True)) if isinstance(spec, Composite) else [spec]
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:

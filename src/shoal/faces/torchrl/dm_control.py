@@ -6,6 +6,7 @@ discount is 0, and truncates it otherwise.
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -30,7 +31,7 @@ class DMControlWrapper(GymLikeEnv):
 
     Args:
         env: The env.
-        from_pixels: Whether to observe pictures, as ``"pixels"``; the env must have a ``physics``, as dm_control's have.
+        from_pixels: Whether to observe pictures, as ``"pixels"``. The env needs a ``physics``, as dm_control's have.
         pixels_only: Whether these pictures take the place of the observation.
         render_kwargs: Arguments for ``physics.render``: ``height``, ``width``, ``camera_id``.
         camera_id: Which camera draws the pictures.
@@ -54,7 +55,7 @@ class DMControlWrapper(GymLikeEnv):
             kwargs["env"] = env
         super().__init__(**kwargs)
 
-    def _build_env(
+    def _build_env(  # type: ignore[override]
         self,
         env: Any,
         from_pixels: bool = False,
@@ -198,11 +199,8 @@ _OWN = ("from_pixels", "pixels_only", "render_kwargs", "camera_id")
 def _library() -> ModuleType:
     if find_spec("dm_control") is None:
         raise BackendUnavailable("DMControlEnv needs dm_control: pip install dm_control")
-    import dm_control
-    import dm_control.suite
-
-    found: ModuleType = dm_control
-    return found
+    importlib.import_module("dm_control.suite")
+    return importlib.import_module("dm_control")
 
 
 def spec_of(spec: Any, is_categorical: bool, device: Any) -> TensorSpec:

@@ -68,7 +68,7 @@ class EnvWrapper(EnvBase):
         if "env" not in kwargs:
             raise TypeError(f"{type(self).__name__} needs the env to wrap: pass env=...")
 
-    def _build_env(self, env: Any, **kwargs: Any) -> Any:
+    def _build_env(self, **kwargs: Any) -> Any:
         """Make the env, or take the one that was given."""
         raise NotImplementedError
 

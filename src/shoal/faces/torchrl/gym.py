@@ -68,8 +68,8 @@ class GymWrapper(GymLikeEnv):
         torch.Size([3, 1])
     """
 
-    libname = "gym"
-    git_url = "https://github.com/Farama-Foundation/Gymnasium"
+    libname: str | None = "gym"
+    git_url: str | None = "https://github.com/Farama-Foundation/Gymnasium"
 
     _many: VectorGym | None = None
 
@@ -81,7 +81,7 @@ class GymWrapper(GymLikeEnv):
 
     # ------------------------------------------------------------------ making one
 
-    def _build_env(
+    def _build_env(  # type: ignore[override]
         self,
         env: Any,
         from_pixels: bool = False,
@@ -132,7 +132,7 @@ class GymWrapper(GymLikeEnv):
         )
 
     def _spec_of(self, space: spaces.Space[Any], batch: tuple[int, ...]) -> TensorSpec:
-        spec = gym_to_torchrl_spec_transform(
+        spec: TensorSpec = gym_to_torchrl_spec_transform(
             space, device=self.device, categorical_action_encoding=self._is_categorical
         )
         return spec.expand(torch.Size((*batch, *spec.shape))) if batch else spec
@@ -144,7 +144,7 @@ class GymWrapper(GymLikeEnv):
         if self._observes:
             spec = self._spec_of(space, batch)
             own["_observation_codec"] = codec = codec_for(space, spec, "observation", batch)
-            if isinstance(codec, DictCodec):
+            if isinstance(spec, Composite) and isinstance(codec, DictCodec):
                 found = spec
             else:
                 own["_observation_key"] = key = "pixels" if shows_pixels(space) else "observation"
@@ -174,7 +174,8 @@ class GymWrapper(GymLikeEnv):
             space = None
         if space is None or self._many is not None:
             return Unbounded(shape=self._flag_shape, device=self.device)
-        return gym_to_torchrl_spec_transform(space, device=self.device)
+        spec: TensorSpec = gym_to_torchrl_spec_transform(space, device=self.device)
+        return spec
 
     # ------------------------------------------------------------------ reset and step
 
@@ -311,7 +312,7 @@ class GymEnv(GymWrapper):
         if kwargs.get("pool_kwargs") and not count:
             raise ArgumentError("pool_kwargs: there is a pool only with num_envs")
 
-    def _build_env(
+    def _build_env(  # type: ignore[override]
         self,
         env_name: str,
         from_pixels: bool = False,

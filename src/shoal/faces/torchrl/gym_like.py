@@ -50,6 +50,7 @@ class Layout(NamedTuple):
     reward_shape: tuple[int, ...]
     reward_dtype: np.dtype[Any]
     is_scalar_reward: bool
+    flags: tuple[str, ...]  # the done flags at the root
     flag_shape: tuple[int, ...]
     lone_observation: NestedKey
 
@@ -126,7 +127,7 @@ class GymLikeEnv(EnvWrapper):
             return _flag(terminated), None if truncated is None else _flag(truncated), _flag(done), bool(done)
         shape = self._layout.flag_shape
         flags = [None if flag is None else _flags(flag, shape) for flag in (terminated, truncated, done)]
-        return flags[0], flags[1], flags[2], bool(flags[2].any())  # type: ignore[return-value, union-attr]
+        return flags[0], flags[1], flags[2], bool(flags[2].any())  # type: ignore[union-attr]
 
     # ------------------------------------------------------------------ reset and step
 
@@ -155,7 +156,14 @@ class GymLikeEnv(EnvWrapper):
             if mask is not None and not bool(mask.all()):
                 raise TensorEnvError(f"{self}: one env cannot be reset in parts; '_reset' must be True throughout")
         obs, info = self._reset_output_transform(self._env.reset(**kwargs))
-        return self._finished(self.read_obs(obs), info)
+        return self._begun(self.read_obs(obs), info)
+
+    def _begun(self, entries: dict[str, Any], info: Any) -> TensorDictBase:
+        """The TensorDict of the first entries of an episode: nothing has ended."""
+        layout = self._layout
+        for flag in layout.flags:
+            entries[flag] = from_numpy(np.zeros(layout.flag_shape, _FLAG))
+        return self._finished(entries, info)
 
     def _finished(self, entries: dict[str, Any], info: Any) -> TensorDictBase:
         """The TensorDict of entries, with what readers find in the info, on the env's device."""
@@ -188,6 +196,7 @@ class GymLikeEnv(EnvWrapper):
             reward_shape=shape,
             reward_dtype=numpy_dtype(torch.float32 if reward is None else reward.dtype),
             is_scalar_reward=shape == (1,),
+            flags=tuple(key for key in self.done_keys if isinstance(key, str)),
             flag_shape=tuple(self.full_done_spec[self.done_keys[0]].shape),
             lone_observation=observed[0] if observed else "observation",
         )

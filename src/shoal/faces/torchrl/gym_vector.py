@@ -61,7 +61,7 @@ class VectorGym:
         waiting = mask & self._begun_rows
         owing = mask & ~waiting
         self._begun_rows &= ~mask
-        first = self._wrapper._finished(dict(begun), infos)
+        first = self._wrapper._begun(dict(begun), infos)
         if not owing.any():
             return first
         fresh = self._truly_reset(owing, None, None)
@@ -73,7 +73,7 @@ class VectorGym:
         if mask is None or mask.all():
             mask, self._begun = None, None
         obs, infos = self.source.reset(mask, seed, options, bool(wrapper._info_readers))
-        return wrapper._finished(wrapper.read_obs(obs), infos)
+        return wrapper._begun(wrapper.read_obs(obs), infos)
 
     def _note_begun(self, entries: dict[str, Any], rows: Rows) -> None:
         """Put last observations where first ones are, and keep these for the reset that will ask for them."""
@@ -104,7 +104,7 @@ def _rows(mask: Any, count: int, name: str) -> npt.NDArray[np.bool_] | None:
     """A mask with one bool per env; None for all envs."""
     if mask is None:
         return None
-    array = mask.detach().cpu().numpy().astype(np.bool_)
+    array: npt.NDArray[np.bool_] = mask.detach().cpu().numpy().astype(np.bool_)
     if array.size != count:
         raise TensorEnvError(f"{name}: expected one bool per env, {count} in all, got shape {array.shape}")
     return array.reshape(count)

@@ -1,7 +1,7 @@
 """Readers of info dicts: what an env says beside its observation, as entries of a TensorDict.
 
-A reader is called with the info of every reset and step and the TensorDict that is being made. Any callable will do; one
-that knows its specs (``BaseInfoDictReader``) has them added to the observation spec of the env.
+A reader is called with the info of every reset and step, and with the TensorDict that is being made. Any callable will
+do. One that knows its specs (``BaseInfoDictReader``) has them added to the observation spec of the env.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class BaseInfoDictReader(ABC):
 
     @property
     @abstractmethod
-    def info_spec(self) -> Mapping[str, TensorSpec] | None:
-        """The specs of the entries it writes; None while they are not known."""
+    def info_spec(self) -> Any:
+        """The specs of the entries it writes, by key; None while they are not known."""
 
 
 class default_info_dict_reader(BaseInfoDictReader):
@@ -69,10 +69,10 @@ class default_info_dict_reader(BaseInfoDictReader):
         self._is_declared = spec is not None
         self._info_spec = _declared(self.keys, spec)
         if self.keys is None and self._info_spec is not None:
-            self.keys = list(self._info_spec.keys())
+            self.keys = [str(key) for key in self._info_spec.keys()]  # noqa: SIM118  a spec is no dict
 
     @property
-    def info_spec(self) -> Composite | None:  # noqa: D102
+    def info_spec(self) -> Any:  # noqa: D102
         return self._info_spec
 
     @property
@@ -100,7 +100,7 @@ class default_info_dict_reader(BaseInfoDictReader):
         self._is_declared = True
         self._info_spec = Composite({key: _spec_of(as_data(value, batch)) for key, value in found.items()}, shape=batch)
 
-    def __call__(self, info_dict: Mapping[str, Any], tensordict: TensorDictBase) -> TensorDictBase:  # noqa: D102
+    def __call__(self, info_dict: Any, tensordict: TensorDictBase) -> TensorDictBase:  # noqa: D102
         if not isinstance(info_dict, (Mapping, TensorDictBase)):
             warnings.warn(f"info: expected a dict, got {type(info_dict).__name__}; it is not read", stacklevel=2)
             return tensordict

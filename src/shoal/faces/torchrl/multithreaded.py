@@ -53,7 +53,9 @@ class MultiThreadedEnvWrapper(GymWrapper):
             raise ArgumentError("categorical_action_encoding: actions of a MultiThreadedEnv are always integers")
         super().__init__(env, categorical_action_encoding=True, **kwargs)
 
-    def _build_env(self, env: Any, from_pixels: bool = False, pixels_only: bool = False, **kwargs: Any) -> Any:
+    def _build_env(  # type: ignore[override]
+        self, env: Any, from_pixels: bool = False, pixels_only: bool = False, **kwargs: Any
+    ) -> Any:
         pool = env if isinstance(env, Pool) else getattr(env, "pool", None)
         if not isinstance(pool, Pool):
             raise ArgumentError(
@@ -86,8 +88,8 @@ class MultiThreadedEnv(MultiThreadedEnvWrapper):
     Args:
         num_workers: How many envs.
         env_name: The id of a task: one of ``available_envs``.
-        create_env_kwargs: Options of the env, and of the pool (``engine``, ``num_threads``, ``seed``, ``on_fault``, ...;
-            see ``shoal.make_vec``).
+        create_env_kwargs: Options of the env, and of the pool (``engine``, ``num_threads``, ``seed``, ``on_fault`` and
+            others, see ``shoal.make_vec``).
         frame_skip: How often each action is repeated.
         **kwargs: See ``GymWrapper``.
 

@@ -9,21 +9,19 @@ Agents that have left go on having rows, of zeros, and their flags stay set.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from shoal.errors import ArgumentError, BackendUnavailable, SpecError
+from shoal.errors import ArgumentError
 from shoal.faces.torchrl.env_wrapper import EnvWrapper
 from shoal.faces.torchrl.fast_td import build
 from shoal.faces.torchrl.gym_making import ClassProperty
 from shoal.faces.torchrl.pettingzoo_agents import Agent, AgentGroup
 from shoal.faces.torchrl.pettingzoo_groups import MarlGroupMapType as MarlGroupMapType
 from shoal.faces.torchrl.pettingzoo_groups import group_map_of
+from shoal.faces.torchrl.pettingzoo_making import available_tasks, make_task, pettingzoo_library
 from shoal.faces.torchrl.specs import Categorical, Composite, Unbounded
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from tensordict import TensorDictBase
 
 _FLAGS = ("done", "terminated", "truncated")
-_FAMILIES = ("atari", "butterfly", "classic", "sisl")
 
 
 class PettingZooWrapper(EnvWrapper):
@@ -56,9 +53,9 @@ class PettingZooWrapper(EnvWrapper):
         group_map: The names of agents by group.
 
     Example:
-        >>> from pettingzoo.classic import rps_v2
+        >>> import pettingzoo
         >>> from shoal.faces.torchrl import PettingZooWrapper
-        >>> env = PettingZooWrapper(rps_v2.parallel_env())
+        >>> env = PettingZooWrapper(pettingzoo.make("parallel", "classic/rps-v2"))
         >>> env.group_map
         {'player': ['player_0', 'player_1']}
         >>> env.rollout(3)["next", "player", "reward"].shape
@@ -88,7 +85,7 @@ class PettingZooWrapper(EnvWrapper):
 
     # ------------------------------------------------------------------ making one
 
-    def _build_env(self, env: Any, **kwargs: Any) -> Any:
+    def _build_env(self, env: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         if kwargs:
             raise TypeError(f"{type(self).__name__} does not know {sorted(kwargs)}")
         if not hasattr(env, "possible_agents") or not callable(getattr(env, "observation_space", None)):
@@ -255,18 +252,12 @@ class PettingZooWrapper(EnvWrapper):
     @property
     def lib(self) -> ModuleType:
         """The library."""
-        return _library()
+        return pettingzoo_library()
 
     @ClassProperty
     def available_envs(cls) -> list[str]:
-        """The tasks, as ``family/name``."""
-        library = _library()
-        found = []
-        for family in _FAMILIES:
-            package = importlib.import_module(f"{library.__name__}.{family}")
-            modules = (module.name for module in pkgutil.iter_modules(package.__path__))
-            found += [f"{family}/{name}" for name in modules if name.rpartition("_v")[2].isdigit()]
-        return sorted(found)
+        """The names of all tasks, as ``family/name_v0``."""
+        return available_tasks()
 
 
 class PettingZooEnv(PettingZooWrapper):
@@ -288,22 +279,10 @@ class PettingZooEnv(PettingZooWrapper):
         super().__init__(task=task, is_parallel=parallel, **kwargs)
 
     def _check_kwargs(self, kwargs: dict[str, Any]) -> None:
-        _library()
+        pettingzoo_library()
 
     def _build_env(self, task: str, is_parallel: bool, **kwargs: Any) -> Any:  # type: ignore[override]
-        family, _, name = task.rpartition("/")
-        known = [
-            other
-            for other in type(self).available_envs
-            if other in (task, f"{family}/{name}") or other.endswith(f"/{task}")
-        ]
-        if not known:
-            raise ArgumentError(f"task: there is no {task!r}; there are {type(self).available_envs}")
-        module = importlib.import_module(f"pettingzoo.{known[0].replace('/', '.')}")
-        maker = getattr(module, "parallel_env" if is_parallel else "env", None)
-        if maker is None:
-            raise SpecError(f"{task} has no parallel form: make it with parallel=False")
-        return super()._build_env(maker(**kwargs))
+        return super()._build_env(make_task(task, is_parallel, kwargs))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(task={self._constructor_kwargs['task']}, batch_size={self.batch_size})"
@@ -311,9 +290,3 @@ class PettingZooEnv(PettingZooWrapper):
 
 def _named(values: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(agent): value for agent, value in values.items()}
-
-
-def _library() -> ModuleType:
-    if find_spec("pettingzoo") is None:
-        raise BackendUnavailable("PettingZooEnv needs pettingzoo: pip install 'shoal[pettingzoo]'")
-    return importlib.import_module("pettingzoo")

@@ -234,7 +234,12 @@ class VectorSource(Source):
         return Rows(obs, reward, terminated, truncated, lasts, finals, firsts)
 
     def attribute(self, name: str) -> Any:  # noqa: D102
-        return getattr(self.env, name) if hasattr(self.env, name) else self.env.get_attr(name)
+        env: Any = self.env
+        if hasattr(env, name):
+            return getattr(env, name)
+        if name.startswith("_") or not hasattr(env, "get_attr"):
+            raise AttributeError(f"{env} has no attribute {name!r}")
+        return env.get_attr(name)
 
     def render(self) -> Any:  # noqa: D102
         return self.env.render()
