@@ -15,10 +15,11 @@ from shoal.errors import ArgumentError, FaultError, StateError
 from shoal.faces.torchrl.async_pool.counting import RecvCounts
 from shoal.faces.torchrl.async_pool.flights import INDEX, Address, Flight, Flights, addressed, index_entry
 from shoal.faces.torchrl.batched.creator import is_env
-from shoal.faces.torchrl.batched.group import EnvGroup, renewed
+from shoal.faces.torchrl.batched.group import EnvGroup
 from shoal.faces.torchrl.batched.hosts import OnPool, told
 from shoal.faces.torchrl.batched.members import Members
 from shoal.faces.torchrl.batched.slots import MakeSlot, patience_s
+from shoal.faces.torchrl.batched.stacking import renewed
 from shoal.faces.torchrl.specs import NonTensor
 
 if TYPE_CHECKING:

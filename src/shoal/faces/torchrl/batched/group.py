@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 
 from shoal.errors import ArgumentError, TensorEnvError
 from shoal.faces.torchrl.batched.remote import load_state_of, seed_env, state_of
-from shoal.faces.torchrl.batched.stacking import spread
+from shoal.faces.torchrl.batched.stacking import renewed, spread
 from shoal.faces.torchrl.env.seeds import seed_chain
 from shoal.faces.torchrl.env_base import EnvBase
 from shoal.faces.torchrl.fast_td import entries_of
@@ -220,20 +220,3 @@ def joined(specs: Sequence[Composite], device: torch.device | None) -> Composite
     else:
         whole = torch.stack([spec.clone() for spec in specs], 0)
     return whole if device is None else whole.to(device)
-
-
-def renewed(root: TensorDictBase, first: TensorDictBase, places: Sequence[int]) -> TensorDictBase:
-    """A root in which some rows begin anew; the data it was made from keeps what it has."""
-    if type(root) is not type(first) or root.batch_size[1:] != first.batch_size[1:]:
-        rows = list(root.unbind(0))
-        for place, row in zip(places, first.unbind(0), strict=True):
-            rows[place] = rows[place].copy().update(row)
-        return type(root).lazy_stack(rows, 0) if hasattr(root, "stack_dim") else torch.stack(rows, 0)
-    index = torch.as_tensor(places)
-    for key, value in first.items():
-        before = root.get(key)
-        if isinstance(value, TensorDictBase):
-            root.set(key, renewed(before, value, places))
-        else:
-            root.set(key, before.index_put((index.to(before.device),), value.to(before.device)))
-    return root

@@ -144,7 +144,7 @@ class OnPool:
         """Call a function with each env."""
         ask = self.pool.ask
         try:
-            if all(args == each[0] or args is each[0] for args in each[1:]):
+            if all(args is each[0] for args in each[1:]):
                 return list(ask(APPLY, (function, *each[0]), {}, self._env_id(ids)))
             return [ask(APPLY, (function, *args), {}, [i])[0] for i, args in zip(ids, each, strict=True)]
         except FaultError as error:

@@ -50,11 +50,10 @@ class ParallelEnv(BatchedEnv):
         >>> env.close()
     """
 
-    def __new__(cls, num_workers: int, create_env_fn: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("serial_for_single") and num_workers == 1:
-            for name in ("num_processes", "step_timeout", "auto_wrap_envs", "mp_start_method"):
-                kwargs.pop(name, None)
-            return SerialEnv(num_workers, create_env_fn, *args, **kwargs)
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("serial_for_single") and 1 in (*args[:1], kwargs.get("num_workers")):
+            own = ("num_processes", "step_timeout", "auto_wrap_envs", "mp_start_method")
+            return SerialEnv(*args, **{name: value for name, value in kwargs.items() if name not in own})
         return super().__new__(cls)
 
     def __init__(

@@ -95,3 +95,31 @@ def _is_all_tensors(td: TensorDictBase) -> bool:
     return all(
         isinstance(value, torch.Tensor) or (type(value) is TensorDict and _is_all_tensors(value)) for value in td.values()
     )
+
+
+def renewed(root: TensorDictBase, first: TensorDictBase, places: Sequence[int]) -> TensorDictBase:
+    """Data in which the rows at some places are others. What it was made from keeps what it has.
+
+    Args:
+        root: One row per env; changed.
+        first: One row per place, with some of the keys.
+        places: Where each belongs.
+    """
+    if type(root) is TensorDict and type(first) is TensorDict and _is_all_tensors(first):
+        _renew_dense(root, first, torch.as_tensor(list(places)))
+        return root
+    rows = list(root.unbind(0))
+    for place, row in zip(places, first.unbind(0), strict=True):
+        rows[place] = rows[place].copy().update(row)
+    return stack_rows(rows, lazily=isinstance(root, LazyStackedTensorDict))
+
+
+def _renew_dense(root: TensorDictBase, first: TensorDictBase, places: torch.Tensor) -> None:
+    for key, value in first.items():
+        before = root.get(key)
+        if isinstance(value, TensorDictBase):
+            level = before.copy()
+            _renew_dense(level, value, places)
+            root.set(key, level)
+        else:
+            root.set(key, before.index_put((places.to(before.device),), value.to(before.device)))
