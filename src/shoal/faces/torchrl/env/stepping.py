@@ -98,7 +98,8 @@ class Stepping(EnvSpecs):
                 raise NotImplementedError(f"{type(self).__name__} cannot be put into a state by reset(set_state=True)")
             return kwargs
         if set_state is None:
-            set_state = td is not None and any(key in td.keys(True) for key in self.state_keys)
+            # A mask asks for new episodes where others have ended: the state there is that of the end.
+            set_state = td is not None and not self._holds_reset_mask(td) and self._state_given(td)
             if set_state:
                 warnings.warn(
                     f"{type(self).__name__}.reset was given a state without set_state; the state is taken, "
@@ -107,6 +108,13 @@ class Stepping(EnvSpecs):
                     stacklevel=3,
                 )
         return {**kwargs, "set_state": set_state}
+
+    def _state_given(self, tensordict: TensorDictBase) -> bool:
+        """Whether data given to a reset holds a state to begin in."""
+        return any(key in tensordict.keys(True) for key in self.state_keys)
+
+    def _holds_reset_mask(self, td: TensorDictBase) -> bool:
+        return any(key in td.keys(True) for key in self.reset_keys)
 
     def _check_returned(self, out: Any, given: TensorDictBase | None, call: str) -> None:
         if out is given and given is not None:
