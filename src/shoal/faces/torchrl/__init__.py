@@ -8,6 +8,7 @@
     batched          SerialEnv, ParallelEnv, EnvCreator
     async_pool       AsyncEnvPool: send to some envs, receive from whichever is ready
     mdp              step_mdp, terminated_or_truncated
+    native           PendulumEnv, TicTacToeEnv, FinancialRegimeEnv, LLMHashingEnv, ChessEnv
     model_based      ModelBasedEnvBase, DreamerEnv, DreamerDecoder
     checking         check_env_specs
     bridge           to_torchrl: an env that TorchRL's collectors and losses take for their own
@@ -56,6 +57,11 @@ _NAMES_OF = {
     "model_based": ("DreamerDecoder", "DreamerEnv", "ModelBasedEnvBase"),
     "mo_gym": ("MOGymEnv", "MOGymWrapper"),
     "multithreaded": ("MultiThreadedEnv", "MultiThreadedEnvWrapper"),
+    "native.financial": ("FinancialRegimeEnv",),
+    "native.hashing": ("SipHash",),
+    "native.llm_hashing": ("LLMHashingEnv",),
+    "native.pendulum": ("PendulumEnv",),
+    "native.tictactoe": ("TicTacToeEnv",),
     "pettingzoo": ("MarlGroupMapType", "PettingZooEnv", "PettingZooWrapper"),
     "spaces": ("gym_to_torchrl_spec_transform", "register_gym_spec_conversion", "torchrl_to_gym_spec_transform"),
     "specs": (

@@ -105,7 +105,7 @@ class ModelBasedEnvBase(EnvBase):
 
     def _set_seed(self, seed: int | None) -> None:
         warnings.warn(
-            f"{type(self).__name__} has no randomness of its own to seed: use torch.manual_seed for a random world model",
+            f"{type(self).__name__} has nothing random of its own to seed: use torch.manual_seed for a random model",
             stacklevel=3,
         )
 
