@@ -9,11 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tensordict import TensorDict, TensorDictBase, assert_close
+from torchrl_cases import BOOL, I64, Adder, Counter, Flags, TwoAgents, ints
 
 from shoal.faces.torchrl import env_base, fast_td
 from shoal.faces.torchrl.env import masks, plan, stepping
-
-from torchrl_cases import BOOL, I64, Adder, Counter, Flags, TwoAgents, ints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -117,7 +117,7 @@ def test_any_done_leaves_masks_for_the_reset() -> None:
     assert env.maybe_reset(quiet) is quiet
 
 
-# -- steps ----------------------------------------------------------------------------------------------------------------
+# -- steps ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_single_env_that_is_not_stepped() -> None:
@@ -185,7 +185,7 @@ def test_masks_of_two_batch_dims() -> None:
     assert torch.equal(out["reward"].squeeze(-1).bool(), torch.tensor([[True, False, False], [False, False, True]]))
 
 
-# -- the choice between two TensorDicts -----------------------------------------------------------------------------------
+# -- the choice between two TensorDicts -------------------------------------------------------------------------------
 
 
 @given(size=SIZES, trailing=st.lists(st.integers(1, 3), max_size=2), with_dim=st.booleans())
@@ -213,9 +213,7 @@ class Speaker(Counter):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.observation_spec = Composite(
-            count=Unbounded((1,), dtype=I64), said=NonTensor(shape=(), example_data="x")
-        )
+        self.observation_spec = Composite(count=Unbounded((1,), dtype=I64), said=NonTensor(shape=(), example_data="x"))
         self.action_spec = Categorical(2, shape=(1,))
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:

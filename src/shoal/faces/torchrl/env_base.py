@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDictBase
 
+    from shoal.faces.torchrl.env.policies import Policy
+
 
 class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
     """An env that reads and writes TensorDicts.
@@ -127,12 +129,11 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         storing_device: torch.device | str | int | None = None,
         set_state: bool | None = None,
     ) -> TensorDictBase:
-        """Make up to ``max_steps`` steps in a row.
+        """Make steps in a row.
 
         Args:
             max_steps: How many steps at most.
-            policy: Chooses the actions, at random when None. A callable with one parameter named ``td`` or
-                ``tensordict`` gets the data, others get the observations.
+            policy: Chooses the actions, at random when None; see `policy_for` for what can be one.
             callback: Called with the env and its data after every step but the last.
             actions: Actions to take instead of a policy's; there are no more steps than actions.
             auto_reset: Whether to begin with a reset; without, ``tensordict`` says where the env is.
@@ -153,19 +154,18 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         """
         if break_when_any_done and break_when_all_done:
             raise ConflictingBreaks("rollout: break_when_any_done and break_when_all_done cannot both be True")
-        if actions is not None:
-            if policy is not None:
-                raise ArgumentError("rollout: policy and actions exclude each other")
-            actions = list(actions)
-            max_steps = min(max_steps, len(actions))
         if set_truncated:
             check_truncated(self)
-        act = policy_for(self, policy, trust_policy) if actions is None else replay(self, actions)
+        if actions is None:
+            act = policy_for(self, policy, trust_policy)
+        else:
+            act, max_steps = self._replay(actions, policy, max_steps)
         if auto_cast_to_device:
             act = casting(act, policy, self.device)
-        keep_at = None if storing_device is None else torch.device(storing_device)
+        rolling = Rolling(
+            self, act, max_steps, callback, None if storing_device is None else torch.device(storing_device)
+        )
         start = self._first_root(tensordict, auto_reset, set_state)
-        rolling = Rolling(self, act, max_steps, callback, keep_at)
         if break_when_all_done:
             steps = rolling.until_all_done(start)
         elif break_when_any_done is False:
@@ -175,6 +175,13 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         if set_truncated and steps:
             mark_truncated(self, steps[-1])
         return stack_steps(steps, return_contiguous, out, self)
+
+    def _replay(self, actions: Iterable[Any], policy: Any, max_steps: int) -> tuple[Policy, int]:
+        """A policy that takes given actions, and how many steps they are good for."""
+        if policy is not None:
+            raise ArgumentError("rollout: policy and actions exclude each other")
+        chosen = list(actions)
+        return replay(self, chosen), min(max_steps, len(chosen))
 
     def _first_root(self, td: TensorDictBase | None, auto_reset: bool, set_state: bool | None) -> TensorDictBase:
         if td is not None:

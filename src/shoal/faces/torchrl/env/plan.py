@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase
 
 from shoal.errors import TensorEnvError
 from shoal.faces.torchrl.env.done import Checked, DoneLevel, complete_flags, done_levels
@@ -19,6 +18,8 @@ from shoal.faces.torchrl.fast_td import build, entries_of
 from shoal.faces.torchrl.mdp import step_mdp
 
 if TYPE_CHECKING:
+    from tensordict import TensorDictBase
+
     from shoal.faces.torchrl.env.specs import EnvSpecs
     from shoal.faces.torchrl.specs import TensorSpec
 

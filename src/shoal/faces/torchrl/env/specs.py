@@ -151,7 +151,7 @@ class EnvSpecs(nn.Module):
     def _lock_own_specs(self, mode: bool) -> None:
         self.__dict__["_specs_locked"] = bool(mode)
         self._apply_lock()
-        self.empty_cache()
+        self._forget()
 
     def _apply_lock(self) -> None:
         locked = self.__dict__["_specs_locked"] and self.__dict__["_built"]
@@ -164,6 +164,9 @@ class EnvSpecs(nn.Module):
 
     def empty_cache(self) -> None:
         """Forget keys and plans that were worked out from the specs."""
+        self._forget()
+
+    def _forget(self) -> None:
         own = self.__dict__
         own["_kept"].clear()
         own["_age"] += 1
@@ -209,7 +212,7 @@ class EnvSpecs(nn.Module):
             group.unlock_(recurse=True)
         group[name] = value
         self._apply_lock()
-        self.empty_cache()
+        self._forget()
 
     def _set_spec(self, name: str, value: TensorSpec) -> None:
         """Check a spec, wrap a leaf, and store it as one of the five."""
@@ -233,7 +236,9 @@ class EnvSpecs(nn.Module):
     def _as_composite(self, name: str, value: TensorSpec, where: str) -> Composite:
         if isinstance(value, Composite):
             # A composite that belongs to another env, or is another spec of this one, would be locked twice.
-            used = any(value is own for own in (*self._group("_input_spec").values(), *self._group("_output_spec").values()))
+            used = any(
+                value is own for own in (*self._group("_input_spec").values(), *self._group("_output_spec").values())
+            )
             spec = value.clone() if value.is_locked or used else value
         else:
             spec = Composite(shape=self.batch_size, device=self.device)
@@ -252,7 +257,7 @@ class EnvSpecs(nn.Module):
                 spec.unlock_(recurse=True)
             self.__dict__[name] = spec.to(device)
         self._apply_lock()
-        self.empty_cache()
+        self._forget()
 
     # -- what users read ----------------------------------------------------------------------------------------------
 

@@ -103,6 +103,12 @@ class TransformedEnv(EnvBase):
         self._install(chain)
         self.empty_cache()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "transform":  # a module that has a setter of its own
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def append_transform(self, transform: Any) -> TransformedEnv:
         """Add a transform, or a callable, after all others.
 
@@ -149,6 +155,9 @@ class TransformedEnv(EnvBase):
             self._apply_lock()
         group: Composite = own[name]
         return group
+
+    def _complete_specs(self) -> None:
+        """Nothing yet: a transform may have to be prepared before it can tell its specs."""
 
     def _has_specs(self, group: Composite | None) -> bool:
         return group is not None and not group.is_empty() and (self._cache_specs or not self.__dict__["_built"])
@@ -214,6 +223,10 @@ class TransformedEnv(EnvBase):
         return self._base.supports_set_state
 
     # -- reset and step -----------------------------------------------------------------------------------------------
+
+    def _with_state(self, td: Any, set_state: bool | None, kwargs: dict[str, Any]) -> dict[str, Any]:
+        # Whether there is a state in the data, and whether it can be set, is for the env inside to say.
+        return kwargs if set_state is None else {**kwargs, "set_state": set_state}
 
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
         chain = self._chain
