@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +20,8 @@ from shoal.faces.torchrl import (
     GymEnv,
     GymLikeEnv,
     GymWrapper,
+    MOGymEnv,
+    MOGymWrapper,
     OneHot,
     Unbounded,
     check_env_specs,
@@ -343,3 +346,30 @@ def test_envs_cross_to_other_containers() -> None:
     assert envs.rollout(3).shape == (2, 3)
     assert list(envs.g) == [9.81, 9.81]
     envs.close()
+
+
+class TwoGoals(Echo):
+    """Has a reward for each of two goals."""
+
+    reward_space = spaces.Box(-10, 10, (2,), np.float32)
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, np.array([reward, -reward], np.float32), *rest
+
+
+@pytest.mark.parametrize("wrap", [GymWrapper, MOGymWrapper])
+def test_rewards_may_be_vectors(wrap: Any) -> None:
+    env = wrap(gym.wrappers.TimeLimit(TwoGoals(), 4))
+    check_env_specs(env)
+    assert env.rollout(2)["next", "reward"].tolist() == [[1, -1], [2, -2]]
+    skipping = wrap(TwoGoals(), frame_skip=2)
+    assert skipping.rollout(1)["next", "reward"].tolist() == [[3, -3]]
+
+
+@pytest.mark.skipif(find_spec("mo_gymnasium") is not None, reason="mo-gymnasium is installed")
+def test_without_mo_gymnasium_the_error_names_it() -> None:
+    with pytest.raises(BackendUnavailable, match="pip install mo-gymnasium"):
+        MOGymEnv("deep-sea-treasure-v0")
+    with pytest.raises(ArgumentError, match="num_envs"):
+        MOGymEnv("deep-sea-treasure-v0", num_envs=2)
