@@ -91,7 +91,7 @@ class GymWrapper(GymLikeEnv):
     ) -> Any:
         if kwargs:
             raise TypeError(f"{type(self).__name__} does not know {sorted(kwargs)}")
-        if not (hasattr(env, "action_space") and hasattr(env, "step")):
+        if not isinstance(env, Pool) and not (hasattr(env, "action_space") and hasattr(env, "step")):
             raise ArgumentError(f"env: expected an env of Gymnasium's, got {env!r:.80}")
         return self._adopt(env, from_pixels, pixels_only)
 
