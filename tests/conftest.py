@@ -34,6 +34,9 @@ SECOND_STAGE = {
     "test_shoal_process",
     "test_soak",
     "test_stderr_relay",
+    "test_torchrl_bridge",
+    "test_torchrl_batched_parallel",
+    "test_torchrl_async_processes",
 }
 
 
