@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from shoal.errors import ArgumentError, TensorEnvError
+from shoal.faces.torchrl.batched.crossing import are_alike
 from shoal.faces.torchrl.batched.remote import load_state_of, seed_env, state_of
 from shoal.faces.torchrl.batched.stacking import renewed, spread
 from shoal.faces.torchrl.env.seeds import seed_chain
@@ -47,7 +48,7 @@ class EnvGroup(EnvBase):
         own = self.__dict__
         own["_metas"] = list(metas)
         own["_ids"] = list(ids)
-        own["_env_dims"] = len(self.batch_size) - 1
+        own["_are_alike"] = are_alike(metas)
         for group, names in _GROUPS.items():
             for name in names:
                 specs = [meta.specs[group].get(name, None) for meta in metas]
@@ -66,7 +67,7 @@ class EnvGroup(EnvBase):
         if chosen is None:
             return host.step(self._ids, tensordict)
         part = host.step([self._ids[place] for place in chosen], tensordict[torch.as_tensor(chosen)])
-        return spread(part, chosen, len(self._ids), lambda place: self._blank(place, with_reward=True))
+        return self._spread(part, chosen, with_reward=True)
 
     def _chosen(self, td: TensorDictBase) -> list[int] | None:
         """The places that a partial step goes to, None for all of them."""
@@ -124,7 +125,7 @@ class EnvGroup(EnvBase):
         )
         if len(places) == len(self._ids):
             return fresh
-        return spread(fresh, places, len(self._ids), self._blank)
+        return self._spread(fresh, places)
 
     def _with_state(self, td: Any, set_state: bool | None, kwargs: dict[str, Any]) -> dict[str, Any]:
         # Whether a state can be set is for each env to say.
@@ -167,6 +168,16 @@ class EnvGroup(EnvBase):
             own = mask[place]
             td.set(key, own.unsqueeze(-1) if own.shape == td.batch_size else own)
         return td
+
+    def _spread(self, rows: TensorDictBase, places: list[int], *, with_reward: bool = False) -> TensorDictBase:
+        """Rows of some envs among blank ones."""
+        return spread(
+            rows,
+            places,
+            len(self._ids),
+            lambda place: self._blank(place, with_reward=with_reward),
+            are_alike=self._are_alike,
+        )
 
     def _blank(self, place: int, *, with_reward: bool = False) -> TensorDictBase:
         """What stands for an env that has not moved, until it gets its old values."""

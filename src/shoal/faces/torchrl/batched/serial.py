@@ -47,12 +47,7 @@ class SerialEnv(BatchedEnv):
         quick = array_host(envs, crossings, self.device)
         if quick is not None:
             return quick
-        return InProcess(envs, self.device, is_one_kind=self._is_one_kind())
-
-    def _is_one_kind(self) -> bool:
-        from shoal.faces.torchrl.batched.crossing import are_alike
-
-        return are_alike(self._metas)
+        return InProcess(envs, self.device, is_one_kind=self._are_alike)
 
     def _attributes(self, ids: Sequence[int], name: str) -> Any:
         host = self._running()

@@ -64,7 +64,7 @@ def stack_rows(rows: Sequence[TensorDictBase], *, lazily: bool = False) -> Tenso
 
 
 def spread(
-    rows: TensorDictBase, places: Sequence[int], count: int, blank: Callable[[int], TensorDictBase]
+    rows: TensorDictBase, places: Sequence[int], count: int, blank: Callable[[int], TensorDictBase], *, are_alike: bool
 ) -> TensorDictBase:
     """Rows put at their places among ``count``; the others are blank.
 
@@ -73,12 +73,13 @@ def spread(
         places: Where each belongs.
         count: How many rows there are to be.
         blank: What an env without a row has, for data that cannot be one tensor per leaf.
+        are_alike: Whether the data of all envs can be one tensor per leaf; that of some of them may be in any case.
     """
-    if type(rows) is TensorDict and _is_all_tensors(rows):
+    if are_alike and type(rows) is TensorDict and _is_all_tensors(rows):
         return _spread_dense(rows, torch.as_tensor(list(places)), count)
     each = {place: row for place, row in zip(places, rows.unbind(0), strict=True)}
     filled = [each[i] if i in each else blank(i) for i in range(count)]
-    return stack_rows(filled, lazily=isinstance(rows, LazyStackedTensorDict))
+    return stack_rows(filled, lazily=not are_alike or isinstance(rows, LazyStackedTensorDict))
 
 
 def _spread_dense(rows: TensorDictBase, places: torch.Tensor, count: int) -> TensorDict:
