@@ -13,7 +13,7 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl_cases import I64, Adder, Counter, TwoAgents, ints, rows
 
-from shoal.faces.torchrl import Composite, Unbounded
+from shoal.faces.torchrl import Composite, StepCounter, Unbounded
 
 ONE = torch.ones(1, dtype=I64)
 
@@ -218,6 +218,17 @@ def test_steps_of_different_shapes() -> None:
         assert r.names == ["time"]
     with pytest.raises(RuntimeError):
         Growing().rollout(3, return_contiguous=True)
+
+
+def test_an_env_may_decide_for_itself_what_has_ended() -> None:
+    class Endless(Counter):
+        def any_done(self, tensordict: TensorDictBase) -> bool:
+            return False
+
+    env = Endless(limit=2)
+    assert ints(env.rollout(4)["next", "count"]) == [1, 2, 3, 4]
+    assert ints(env.rollout(4, break_when_any_done=False)["next", "count"]) == [1, 2, 3, 4]
+    assert ints(env.append_transform(StepCounter()).rollout(4)["next", "step_count"]) == [1, 2, 3, 4]
 
 
 def test_gradients_flow_through_a_rollout() -> None:

@@ -49,14 +49,14 @@ class Rolling:
 
     def until_any_done(self, td: TensorDictBase) -> list[TensorDictBase]:
         """Steps until an episode ends."""
-        env, plan, steps = self.env, self.env._plan(), []
+        env, steps = self.env, []
         for left in range(self.max_steps - 1, -1, -1):
             td = env.step(self.policy(td))
             steps.append(self._stored(td))
             if not left:
                 break
             td = env.step_mdp(td)
-            if plan.ended(td):
+            if env._must_reset(td):
                 break
             if self.callback is not None:
                 self.callback(env, td)

@@ -24,6 +24,7 @@ class Stepping(EnvSpecs):
 
     run_type_checks: bool
     _allow_done_after_reset: bool
+    _has_own_any_done = False
     # Whether _step itself fills the rows that a partial step leaves out.
     _fills_skipped_rows = False
 
@@ -184,7 +185,7 @@ class Stepping(EnvSpecs):
         preset = td.get("next", None)
         mask = masking.step_mask(td)
         if mask is None or mask.all():
-            if mask is not None:
+            if mask is not None and plan.fixed_batch:
                 td.set("_step", mask)
             out = self._stepped(td, plan)
         elif not mask.any():
@@ -255,10 +256,22 @@ class Stepping(EnvSpecs):
 
     def any_done(self, tensordict: TensorDictBase) -> bool | torch.Tensor:
         """Whether any episode has ended; the masks for its reset are then written into the data."""
-        ended = self._plan().ended(tensordict)
+        return torch.tensor(self._mark_ended(tensordict))
+
+    def _mark_ended(self, td: TensorDictBase) -> bool:
+        """Whether any episode has ended, with the masks written."""
+        ended = self._plan().ended(td)
         for level, mask in ended:
-            tensordict.set(level.reset_key, mask.clone())
-        return torch.tensor(bool(ended))
+            td.set(level.reset_key, mask.clone())
+        return bool(ended)
+
+    def _must_reset(self, td: TensorDictBase) -> bool:
+        """What `any_done` says; the tensor is spared where no subclass has its own."""
+        return bool(self.any_done(td)) if self._has_own_any_done else self._mark_ended(td)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._has_own_any_done = cls.any_done is not Stepping.any_done
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Reset what has ended, if anything has.
@@ -266,12 +279,7 @@ class Stepping(EnvSpecs):
         Returns:
             ``tensordict`` itself, updated.
         """
-        ended = self._plan().ended(tensordict)
-        if not ended:
-            return tensordict
-        for level, mask in ended:
-            tensordict.set(level.reset_key, mask.clone())
-        return self.reset(tensordict)
+        return self.reset(tensordict) if self._must_reset(tensordict) else tensordict
 
 
 class _WrongType(TensorEnvError, TypeError):

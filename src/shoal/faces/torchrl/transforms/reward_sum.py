@@ -53,12 +53,25 @@ class RewardSum(Transform):
         self._all_rewards = in_keys is None
 
     def _pairs(self) -> list[tuple[NestedKey, NestedKey, torch.Size]]:
+        """Rewards, their sums, and the shape of both."""
+        own = self.__dict__
+        if own.get("_known_pairs") is None:
+            own["_known_pairs"] = self._find_pairs()
+        pairs: list[tuple[NestedKey, NestedKey, torch.Size]] = own["_known_pairs"]
+        return pairs
+
+    def empty_cache(self) -> None:
+        """Forget which rewards the env below has."""
+        super().empty_cache()
+        self.__dict__["_known_pairs"] = None
+
+    def _find_pairs(self) -> list[tuple[NestedKey, NestedKey, torch.Size]]:
         parent = self.parent
         if parent is None:
             raise StateError("RewardSum needs an env: put it into a TransformedEnv")
         if self._all_rewards:
             own = self.__dict__
-            own["in_keys"] = list(parent.reward_keys)
+            own["in_keys"] = parent.reward_keys
             if len(self.out_keys) != len(self.in_keys):
                 own["out_keys"] = [_sum_key(key) for key in self.in_keys]
         spec = parent.full_reward_spec

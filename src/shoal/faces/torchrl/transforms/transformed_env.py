@@ -255,10 +255,29 @@ class TransformedEnv(EnvBase):
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """A random action; the env inside chooses where it has a way of its own and no transform changes actions."""
-        base = self._base
-        if type(base).rand_action is not EnvBase.rand_action and not self._chain.changes_inputs:
-            return base.rand_action(tensordict)
+        if self._leaves_actions_to_base("rand_action"):
+            return self._base.rand_action(tensordict)
         return super().rand_action(tensordict)
+
+    def cardinality(self, tensordict: TensorDictBase | None = None) -> int:
+        """The number of different actions; as the env inside says, where no transform changes actions."""
+        if self._leaves_actions_to_base("cardinality"):
+            return self._base.cardinality(tensordict)
+        return super().cardinality(tensordict)
+
+    def all_actions(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """All actions, one per row; as the env inside says, where no transform changes actions."""
+        if self._leaves_actions_to_base("all_actions"):
+            return self._base.all_actions(tensordict)
+        return super().all_actions(tensordict)
+
+    def _leaves_actions_to_base(self, method: str) -> bool:
+        own_way = getattr(type(self._base), method) is not getattr(EnvBase, method)
+        return own_way and not self._chain.changes_inputs
+
+    def _must_reset(self, td: TensorDictBase) -> bool:
+        base = self._base
+        return bool(base.any_done(td)) if base._has_own_any_done else super()._must_reset(td)
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         """Seed the env inside."""
