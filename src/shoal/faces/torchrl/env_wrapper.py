@@ -24,6 +24,7 @@ class EnvWrapper(EnvBase):
         batch_size: The leading dims of everything, when the env does not say so itself.
         allow_done_after_reset: Whether an episode may be over with its first row.
         spec_locked: Whether specs can only be changed after ``set_spec_lock_(False)``.
+        run_type_checks: Whether the dtypes of results are compared with the specs.
         convert_actions_to_numpy: Whether the env takes arrays; otherwise it gets the tensors as they are.
         **kwargs: What the wrapper of a library takes; always by name.
 
@@ -42,6 +43,7 @@ class EnvWrapper(EnvBase):
         batch_size: Any = None,
         allow_done_after_reset: bool = False,
         spec_locked: bool = True,
+        run_type_checks: bool = False,
         convert_actions_to_numpy: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -52,6 +54,7 @@ class EnvWrapper(EnvBase):
             batch_size=batch_size,
             allow_done_after_reset=allow_done_after_reset,
             spec_locked=spec_locked,
+            run_type_checks=run_type_checks,
         )
         self._convert_actions_to_numpy = convert_actions_to_numpy
         self._constructor_kwargs = dict(kwargs)

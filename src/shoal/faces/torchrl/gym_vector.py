@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from shoal.errors import TensorEnvError
-from shoal.faces.torchrl.codecs import DictCodec, codec_for
+from shoal.faces.torchrl.codecs import Codec, DictCodec, codec_for
 from shoal.faces.torchrl.env.masks import select
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class VectorGym:
     def __init__(self, wrapper: GymWrapper, source: Source) -> None:
         self.source = source
         self._wrapper = wrapper
+        self._single: Codec | None = None
         # First observations of episodes that began in the last step, with all rows, and which rows these are.
         self._begun: dict[str, Any] | None = None
         self._begun_rows = np.zeros(source.num_envs, np.bool_)
@@ -83,7 +84,7 @@ class VectorGym:
         self._begun = {key: value.clone() for key, value in entries.items()}
         self._begun_infos = rows.first_infos
         self._begun_rows = np.zeros(self.source.num_envs, np.bool_)
-        codec, key = self._single_codec()
+        codec, key = self._codec_of_one(), self._wrapper._observation_key
         for row, obs in rows.finals.items():
             self._begun_rows[row] = True
             if codec is None:
@@ -92,12 +93,13 @@ class VectorGym:
             for name, value in last.items():
                 entries[name][row] = value
 
-    def _single_codec(self) -> tuple[Any, str]:
+    def _codec_of_one(self) -> Codec | None:
+        """The codec of a single observation, made when it is first needed."""
         wrapper = self._wrapper
-        if wrapper._observation_codec is None:
-            return None, ""
-        space = self.source.observation_space
-        return codec_for(space, wrapper._spec_of(space, ()), "observation"), wrapper._observation_key or ""
+        if self._single is None and wrapper._observation_codec is not None:
+            space = self.source.observation_space
+            self._single = codec_for(space, wrapper._spec_of(space, ()), "observation")
+        return self._single
 
 
 def _rows(mask: Any, count: int, name: str) -> npt.NDArray[np.bool_] | None:
