@@ -149,5 +149,6 @@ def test_specs_become_torchrl_specs() -> None:
     assert isinstance(widths, StackedComposite)
     assert to_torchrl_spec(widths)[1]["x"].shape == (3,)
     mixed = torch.stack([face.Composite(x=face.Unbounded((2,))), face.Composite(x=face.OneHot(2))], 0)
-    with pytest.raises(SpecError, match="different kinds"):
-        to_torchrl_spec(mixed["x"])
+    for spec in (mixed, mixed["x"]):
+        with pytest.raises(SpecError, match="different kinds"):
+            to_torchrl_spec(spec)

@@ -49,6 +49,9 @@ def to_torchrl_spec(spec: Any) -> Any:
 def _stacked(spec: Any) -> Any:
     members = [to_torchrl_spec(member) for member in spec.unbind(spec.stack_dim)]
     try:
-        return torch.stack(members, spec.stack_dim)
+        stacked = torch.stack(members, spec.stack_dim)
+        if isinstance(spec, specs.StackedComposite):
+            list(stacked.keys(True))  # TorchRL stacks the entries when they are asked for
+        return stacked
     except RuntimeError as error:
         raise SpecError(f"TorchRL cannot stack specs of different kinds: {spec!r}") from error
