@@ -19,7 +19,8 @@ from shoal.faces.torchrl.batched.group import EnvGroup
 from shoal.faces.torchrl.batched.hosts import OnPool, told
 from shoal.faces.torchrl.batched.members import Members
 from shoal.faces.torchrl.batched.slots import MakeSlot, patience_s
-from shoal.faces.torchrl.batched.stacking import renewed
+from shoal.faces.torchrl.batched.stacking import put, renewed
+from shoal.faces.torchrl.fast_td import entries_of
 from shoal.faces.torchrl.specs import NonTensor
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class AsyncEnvPool(EnvGroup):
             _indices=index_entry(range(len(given)), env_batch),
             _host=None,
         )
+        own["_has_state"] = any(key != INDEX for key in self.state_keys)
         own["_host"] = OnPool(self._make_pool, metas, self.device, stack=stack)
 
     def _make_pool(self, crossings: Sequence[Crossing], has_loose: bool) -> Pool:
@@ -155,12 +157,17 @@ class AsyncEnvPool(EnvGroup):
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Step all envs, and reset those whose episode has ended; see ``EnvBase.step_and_maybe_reset``."""
+        entries = entries_of(tensordict)
+        if entries is not None:
+            entries.pop(INDEX, None)  # it is the same for every step, and data without objects is quicker
         with self._failures():
             stepped, root = super().step_and_maybe_reset(tensordict)
         return self._with_index(stepped), self._with_index(root)
 
     def _with_index(self, td: TensorDictBase) -> TensorDictBase:
-        return td if INDEX in td.keys() else td.set(INDEX, self._indices)
+        if INDEX not in td.keys():
+            put(td, INDEX, self._indices)
+        return td
 
     def _failures(self) -> _Translation:
         return _Translation(self._translated)

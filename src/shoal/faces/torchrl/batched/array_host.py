@@ -29,6 +29,8 @@ class ArrayHost(InProcess):
         device: Where data is wanted.
     """
 
+    hands_on_all = False
+
     def __init__(
         self, envs: Sequence[Any], arrays: Sequence[ArrayEnv], crossing: Crossing, device: torch.device | None
     ) -> None:

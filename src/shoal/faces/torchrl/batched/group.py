@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 from shoal.errors import ArgumentError, TensorEnvError
 from shoal.faces.torchrl.batched.crossing import are_alike
 from shoal.faces.torchrl.batched.remote import load_state_of, seed_env, state_of
-from shoal.faces.torchrl.batched.stacking import renewed, spread
+from shoal.faces.torchrl.batched.stacking import put, renewed, spread
 from shoal.faces.torchrl.env.seeds import seed_chain
 from shoal.faces.torchrl.env_base import EnvBase
 from shoal.faces.torchrl.fast_td import entries_of
@@ -49,6 +49,7 @@ class EnvGroup(EnvBase):
         own["_metas"] = list(metas)
         own["_ids"] = list(ids)
         own["_are_alike"] = are_alike(metas)
+        own["_has_state"] = any(not meta.specs["input_spec"]["full_state_spec"].is_empty() for meta in metas)
         for group, names in _GROUPS.items():
             for name in names:
                 specs = [meta.specs[group].get(name, None) for meta in metas]
@@ -97,7 +98,7 @@ class EnvGroup(EnvBase):
         if stepped is None:
             return super().step_and_maybe_reset(tensordict)
         following, (places, first) = stepped
-        tensordict.set("next", following)
+        put(tensordict, "next", following)
         root = plan.advance(tensordict)
         if first is not None:
             root = renewed(root, first, places)
@@ -115,17 +116,15 @@ class EnvGroup(EnvBase):
         each = self._kwargs_of_resets(list_of_kwargs, kwargs)
         masks = [] if tensordict is None else self._masks(tensordict)
         places = self._resetting(masks)
-        given: list[TensorDictBase | None] = [None] * len(self._ids)
-        if tensordict is not None and not tensordict.is_empty():
-            given = [self._given(tensordict[place], masks, place) for place in range(len(self._ids))]
         if not places:
             return self._blanks()
-        fresh = self._running().reset(
-            [self._ids[place] for place in places], [given[p] for p in places], [each[p] for p in places]
+        host = self._running()
+        fresh = host.reset(
+            [self._ids[place] for place in places],
+            [self._given(tensordict, masks, place, host) for place in places],
+            [each[place] for place in places],
         )
-        if len(places) == len(self._ids):
-            return fresh
-        return self._spread(fresh, places)
+        return fresh if len(places) == len(self._ids) else self._spread(fresh, places)
 
     def _with_state(self, td: Any, set_state: bool | None, kwargs: dict[str, Any]) -> dict[str, Any]:
         # Whether a state can be set is for each env to say.
@@ -159,15 +158,20 @@ class EnvGroup(EnvBase):
         places: list[int] = some.nonzero().flatten().tolist()
         return places
 
-    def _given(self, td: TensorDictBase, masks: list[tuple[Any, torch.Tensor]], place: int) -> TensorDictBase:
-        """What an env is given for its reset: no mask if all of it is reset."""
-        td = td.exclude("next", "_step")
-        if all(bool(mask[place].all()) for _, mask in masks):
-            return td.exclude(*self.reset_keys, "_reset")
+    def _given(
+        self, td: TensorDictBase | None, masks: list[tuple[Any, torch.Tensor]], place: int, host: Host
+    ) -> TensorDictBase | None:
+        """What an env is given for its reset, None if it reads nothing then."""
+        if td is None:
+            return None
+        is_whole = all(bool(mask[place].all()) for _, mask in masks)
+        if is_whole and not host.hands_on_all and not self._has_state:
+            return None
+        given = td[place].exclude("next", "_step")
         for key, mask in masks:
             own = mask[place]
-            td.set(key, own.unsqueeze(-1) if own.shape == td.batch_size else own)
-        return td
+            given.set(key, own.unsqueeze(-1) if own.shape == given.batch_size else own)
+        return None if given.is_empty() else given
 
     def _spread(self, rows: TensorDictBase, places: list[int], *, with_reward: bool = False) -> TensorDictBase:
         """Rows of some envs among blank ones."""

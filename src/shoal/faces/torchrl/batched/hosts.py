@@ -29,9 +29,15 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """Envs that are there, by number."""
+    """Envs that are there, by number.
+
+    Attributes:
+        device: Where data is wanted.
+        hands_on_all: Whether an env gets all that a reset was given, and not only the state that it says it reads.
+    """
 
     device: torch.device | None
+    hands_on_all: bool
 
     def step(self, ids: Sequence[int], td: TensorDictBase) -> TensorDictBase:
         """Step some envs, one row of ``td`` each; what they return as "next", stacked in the same order."""
@@ -64,6 +70,8 @@ class OnPool:
         all_loose: Send nothing in rows.
         stack: How rows are put together; see ``Traffic``.
     """
+
+    hands_on_all = False
 
     def __init__(
         self,
@@ -186,6 +194,8 @@ class InProcess:
         is_one_kind: Whether their data can be stacked leaf by leaf.
     """
 
+    hands_on_all = True
+
     def __init__(self, envs: Sequence[Any], device: torch.device | None, *, is_one_kind: bool) -> None:
         self.envs = list(envs)
         self.device = device
@@ -214,7 +224,7 @@ class InProcess:
         rows = []
         for i, td, more in zip(ids, given, kwargs, strict=True):
             env = self.envs[i]
-            own = None if td is None or td.is_empty() else self._brought(td.exclude("next").copy(), env)
+            own = None if td is None else self._brought(td.copy(), env)
             rows.append(env.reset(own, **more).select(*self._firsts[i], strict=False))
         return self._stacked(rows)
 

@@ -8,7 +8,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from shoal.faces.torchrl.env.keys import NestedKey, Path, path_of
-from shoal.faces.torchrl.fast_td import build, stack
+from shoal.faces.torchrl.fast_td import build, entries_of, stack
 from shoal.faces.torchrl.specs import Composite
 
 if TYPE_CHECKING:
@@ -53,6 +53,15 @@ def _grow(
         for name, value in tree.items()
     }
     return build(own, torch.Size((*lead, *sizes.get(path, ()))), device)
+
+
+def put(td: TensorDictBase, key: str, value: Any) -> None:
+    """Set an entry that is known to fit, without the checks of ``set`` where that can be."""
+    entries = entries_of(td)
+    if entries is not None and td.device == value.device:
+        entries[key] = value
+    else:
+        td.set(key, value)
 
 
 def stack_rows(rows: Sequence[TensorDictBase], *, lazily: bool = False) -> TensorDictBase:
