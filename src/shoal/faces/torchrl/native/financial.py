@@ -72,7 +72,7 @@ class FinancialRegimeEnv(ParametricEnv):
 
     The state is in the data: the last prices (``price_history``), whether the asset is held (``current_holdings``), at
     which price it was bought (``entry_price``), ``step_count`` and ``params``. A purchase costs a part of the price, a
-    sale brings the relative profit less that cost, and every day of holding a tenth of the relative change of the price.
+    sale brings the relative profit less that cost, a day of holding a tenth of the relative change of the price.
     Episodes are truncated after ``max_steps``.
 
     Args:

@@ -21,8 +21,8 @@ _STATE = ("th", "thdot")
 class PendulumEnv(ParametricEnv):
     """A pendulum that a torque swings up: the dynamics of Gymnasium's ``Pendulum-v1``, on tensors.
 
-    The state is in the data: the angle ``th`` (0 is upright), the angular velocity ``thdot`` and the ``params``. A batch
-    of any size is one step, each row with parameters of its own, and gradients flow through steps. Episodes do not end.
+    The state is in the data: the angle ``th`` (0 is upright), the angular velocity ``thdot`` and the ``params``. A step
+    takes a batch of any size, each row with parameters of its own, and gradients flow through it. Episodes do not end.
 
     Args:
         td_params: Parameters for resets that are given none, as `gen_params` makes them.
@@ -79,7 +79,7 @@ class PendulumEnv(ParametricEnv):
         return True
 
     def _state_given(self, tensordict: TensorDictBase) -> bool:
-        return all(key in tensordict.keys() for key in _STATE)
+        return all(tensordict.get(key, None) is not None for key in _STATE)
 
     def _reset(
         self, tensordict: TensorDictBase | None = None, set_state: bool | None = None, **kwargs: Any

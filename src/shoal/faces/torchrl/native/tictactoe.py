@@ -84,7 +84,7 @@ class TicTacToeEnv(RandomEnv):
             return after
         reply = _draw(after.get("mask"), self.rng)
         replied = self._moved(after.get("board"), after.get("turn"), reply, tensordict)
-        return select(~over, replied, after)  # type: ignore[no-any-return]
+        return select(~over, replied, after)
 
     def _moved(
         self, board: torch.Tensor, turn: torch.Tensor, action: torch.Tensor, like: TensorDictBase
