@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -72,7 +72,7 @@ class EnvMetaData:
         return replace(
             self,
             tensordict=self.tensordict.expand(batch_size),
-            specs=cast("Composite", self.specs.expand(batch_size)),
+            specs=self.specs.expand(batch_size),
             batch_size=batch_size,
         )
 
@@ -91,7 +91,7 @@ class EnvMetaData:
         return replace(
             self,
             tensordict=tensordict,
-            specs=cast("Composite", self.specs.to(moved)),
+            specs=self.specs.to(moved),
             device=moved,
             device_map=_devices(tensordict),
         )

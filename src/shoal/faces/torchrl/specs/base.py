@@ -205,7 +205,7 @@ class TensorSpec(Reshaping):
         """A spec that shares nothing with this one."""
         return self._with_tensors(torch.Tensor.clone)
 
-    def to(self, dest: torch.dtype | torch.device | str | int) -> TensorSpec:
+    def to(self, dest: torch.dtype | torch.device | str | int) -> Self:
         """The spec on another device or with another dtype; the spec itself when that changes nothing."""
         if isinstance(dest, torch.dtype):
             return self if dest == self.dtype else self._as_dtype(dest)
@@ -217,11 +217,11 @@ class TensorSpec(Reshaping):
         out._settle()
         return out
 
-    def cpu(self) -> TensorSpec:
+    def cpu(self) -> Self:
         """The spec on the CPU."""
         return self.to("cpu")
 
-    def cuda(self, device: int | None = None) -> TensorSpec:
+    def cuda(self, device: int | None = None) -> Self:
         """The spec on a GPU."""
         return self.to("cuda" if device is None else f"cuda:{device}")
 
@@ -229,7 +229,7 @@ class TensorSpec(Reshaping):
         """Does nothing for a leaf: its tensors are always somewhere."""
         return self
 
-    def _as_dtype(self, dtype: torch.dtype) -> TensorSpec:
+    def _as_dtype(self, dtype: torch.dtype) -> Self:
         out = self._with_tensors(lambda tensor: tensor)
         out.dtype = dtype
         out._settle()
@@ -251,7 +251,7 @@ class TensorSpec(Reshaping):
 
     # Shapes -------------------------------------------------------------------------------------------------------
 
-    def _map(self, op: ShapeOp, lead: int) -> TensorSpec:
+    def _map(self, op: ShapeOp, lead: int) -> Self:
         """The spec after an operation on its first ``lead`` dims."""
         if lead > self._lead:
             raise ValueError(f"the last dim of {type(self).__name__} of shape {tuple(self.shape)} stays as it is")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
 
 from shoal.faces.torchrl.specs import shapes
 from shoal.faces.torchrl.specs.categorical import Categorical
 from shoal.faces.torchrl.specs.shapes import as_size
-
-if TYPE_CHECKING:
-    from shoal.faces.torchrl.specs.base import TensorSpec
 
 
 class Binary(Categorical):
@@ -48,7 +45,7 @@ class Binary(Categorical):
             raise ValueError(f"the last dim of Binary's shape is n = {n}, got shape {tuple(size)}")
         super().__init__(2, shape=size, device=device, dtype=dtype)
 
-    def unbind(self, dim: int = 0) -> tuple[TensorSpec, ...]:
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """The specs along a dim that is not the last."""
         if shapes.wrap_dim(dim, len(self.shape), "unbind") == len(self.shape) - 1:
             raise ValueError("unbind: the last dim of Binary stays as it is")

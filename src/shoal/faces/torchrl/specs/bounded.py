@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -129,7 +129,7 @@ class Bounded(TensorSpec):
             return torch.clamp(val, low, high).to(self.dtype)
         return torch.clamp(val.to(self.dtype), low, high)
 
-    def _as_dtype(self, dtype: torch.dtype) -> TensorSpec:
+    def _as_dtype(self, dtype: torch.dtype) -> Self:
         return type(self)(self.low.to(dtype), self.high.to(dtype), shape=self.shape, device=self.device, dtype=dtype)
 
     def cardinality(self) -> float:

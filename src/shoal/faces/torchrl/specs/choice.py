@@ -141,11 +141,11 @@ class Choice(TensorSpec):
         """A spec that shares nothing with this one."""
         return Choice([choice.clone() for choice in self._choices])
 
-    def to(self, dest: torch.dtype | torch.device | str | int) -> Choice:
+    def to(self, dest: torch.dtype | torch.device | str | int) -> Any:
         """The spec on another device or with another dtype."""
         return Choice([choice.to(dest) for choice in self._choices])
 
-    def _map(self, op: ShapeOp, lead: int) -> TensorSpec:
+    def _map(self, op: ShapeOp, lead: int) -> Any:
         return Choice(
             [choice._map(op, lead) if isinstance(choice, TensorSpec) else op(choice) for choice in self._choices]
         )

@@ -185,7 +185,7 @@ class Composite(SpecTree, TensorSpec):
         """An unlocked Composite that shares nothing with this one."""
         return self._remade(lambda child: child.clone(), self._device)
 
-    def to(self, dest: torch.dtype | torch.device | str | int) -> TensorSpec:
+    def to(self, dest: torch.dtype | torch.device | str | int) -> Self:
         """The Composite and its entries on another device, or its entries with another dtype."""
         if isinstance(dest, torch.dtype):
             return self._remade(lambda child: child.to(dest), self._device)
@@ -207,10 +207,11 @@ class Composite(SpecTree, TensorSpec):
         made = Composite(children, shape=self.shape, device=device, data_cls=self.data_cls)
         return made  # type: ignore[return-value]  # a subclass has a way of its own
 
-    def _map(self, op: ShapeOp, lead: int) -> TensorSpec:
+    def _map(self, op: ShapeOp, lead: int) -> Self:
         shape = new_shape(op, self.shape)
         children = {name: None if child is None else child._map(op, lead) for name, child in self._children.items()}
-        return Composite(children, shape=shape, device=self._device, data_cls=self.data_cls)
+        made = Composite(children, shape=shape, device=self._device, data_cls=self.data_cls)
+        return made  # type: ignore[return-value]  # a subclass has a way of its own
 
     def make_neg_dim(self, dim: int) -> None:
         """Make a batch dim one of any size, here and in all entries, in place."""

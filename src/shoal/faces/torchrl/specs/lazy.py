@@ -28,19 +28,19 @@ class SideBySide(TensorSpec):
     _members: list[Any]
     stack_dim: int
 
-    def _restack(self, members: Sequence[Any], dim: int) -> TensorSpec:
+    def _restack(self, members: Sequence[Any], dim: int) -> Any:
         """Members side by side again, or one spec if they have become equal."""
         from shoal.faces.torchrl.specs.stacking import side_by_side  # it makes what is defined on top of this module
 
         return side_by_side(members, dim)
 
-    def _map(self, op: ShapeOp, lead: int) -> TensorSpec:
+    def _map(self, op: ShapeOp, lead: int) -> Any:
         if self.stack_dim < lead:
             raise NotImplementedError(f"specs stacked along dim {self.stack_dim} cannot be reshaped across it")
         members = [member._map(op, lead) for member in self._members]
         return self._restack(members, self.stack_dim + members[0].ndim - self._members[0].ndim)
 
-    def expand(self, *shape: Any) -> TensorSpec:
+    def expand(self, *shape: Any) -> Any:
         """More dims in front, and larger ones where they were 1."""
         target = list(shapes.varargs_size(shape))
         at = self.stack_dim + len(target) - len(self.shape)
@@ -49,14 +49,14 @@ class SideBySide(TensorSpec):
         del target[at]
         return self._restack([member.expand(target) for member in self._members], at)
 
-    def unsqueeze(self, dim: int) -> TensorSpec:
+    def unsqueeze(self, dim: int) -> Any:
         """A new dim of size 1."""
         at = shapes.wrap_dim(dim, len(self.shape) + 1, "unsqueeze")
         if at <= self.stack_dim:
             return self._restack([member.unsqueeze(at) for member in self._members], self.stack_dim + 1)
         return self._restack([member.unsqueeze(at - 1) for member in self._members], self.stack_dim)
 
-    def squeeze(self, dim: int | None = None) -> TensorSpec:
+    def squeeze(self, dim: int | None = None) -> Any:
         """Without the dims of size 1, or without this one if its size is 1."""
         dims = [shapes.wrap_dim(dim, len(self.shape), "squeeze")] if dim is not None else list(range(len(self.shape)))
         out: TensorSpec = self
@@ -76,7 +76,7 @@ class SideBySide(TensorSpec):
         columns = zip(*(member.unbind(at - (at > self.stack_dim)) for member in self._members), strict=True)
         return tuple(self._restack(column, self.stack_dim - (at < self.stack_dim)) for column in columns)
 
-    def _indexed(self, index: Any) -> TensorSpec:
+    def _indexed(self, index: Any) -> Any:
         """The members that an index picks along the stack dim, each indexed with the rest of it."""
         parts = list(index) if isinstance(index, tuple) else [index]
         used = sum(part is not None and part is not Ellipsis for part in parts)
@@ -89,7 +89,7 @@ class SideBySide(TensorSpec):
         if isinstance(picked, list):
             members = [member[inner] if inner else member for member in picked]
             return self._restack(members, before)
-        return picked[inner] if inner else picked  # type: ignore[no-any-return]
+        return picked[inner] if inner else picked
 
     def _until_stack_dim(self, parts: list[Any]) -> tuple[int, int]:
         """How many dims the index leaves in front of the stack dim, and which part of it is for the stack dim."""

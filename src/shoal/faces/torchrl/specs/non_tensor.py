@@ -99,6 +99,6 @@ class NonTensor(TensorSpec):
         """The value."""
         return val.tolist() if isinstance(val, (NonTensorData, NonTensorStack)) else val
 
-    def to(self, dest: torch.dtype | torch.device | str | int) -> TensorSpec:
+    def to(self, dest: torch.dtype | torch.device | str | int) -> Any:
         """The spec on another device; a dtype changes nothing."""
         return self if isinstance(dest, torch.dtype) else super().to(dest)

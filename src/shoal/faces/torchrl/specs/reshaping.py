@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from shoal.faces.torchrl.specs import shapes
 
 if TYPE_CHECKING:
     import torch
-
-    from shoal.faces.torchrl.specs.base import TensorSpec
 
 
 class Reshaping:
@@ -21,7 +19,7 @@ class Reshaping:
     shape: torch.Size
     _event_dims: ClassVar[int] = 0
 
-    def _map(self, op: shapes.ShapeOp, lead: int) -> TensorSpec:
+    def _map(self, op: shapes.ShapeOp, lead: int) -> Self:
         raise NotImplementedError
 
     @property
@@ -38,7 +36,7 @@ class Reshaping:
         """How many dims may be changed."""
         return len(self.shape) - self._event_dims
 
-    def expand(self, *shape: Any) -> TensorSpec:
+    def expand(self, *shape: Any) -> Self:
         """The spec with more dims in front, and larger ones where they were 1.
 
         Raises:
@@ -54,14 +52,14 @@ class Reshaping:
             raise ValueError(f"{type(self).__name__} of shape {tuple(own)} cannot be expanded to {tuple(target)}")
         return self._map(shapes.expand_op(target[: len(target) - self._event_dims], kept), kept)
 
-    def reshape(self, *shape: Any) -> TensorSpec:
+    def reshape(self, *shape: Any) -> Self:
         """The spec in another shape with as many elements."""
         target = shapes.varargs_size(shape)
         if self._event_dims:
             target = self._without_event_dims(target)
         return self._map(shapes.reshape_op(target, self._lead), self._lead)
 
-    def view(self, *shape: Any) -> TensorSpec:
+    def view(self, *shape: Any) -> Self:
         """The same as ``reshape``."""
         return self.reshape(*shape)
 
@@ -71,33 +69,33 @@ class Reshaping:
             raise ValueError(f"the last dims {tuple(event)} of {type(self).__name__} stay as they are: {tuple(target)}")
         return target[: -self._event_dims]
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> TensorSpec:
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """The spec with neighbouring dims made one."""
         start, end = self._free_dim(start_dim, "flatten"), self._free_dim(end_dim, "flatten")
         return self._map(shapes.flatten_op(start, end), self._lead)
 
-    def unflatten(self, dim: int, sizes: Any) -> TensorSpec:
+    def unflatten(self, dim: int, sizes: Any) -> Self:
         """The spec with one dim made several."""
         return self._map(shapes.unflatten_op(self._free_dim(dim, "unflatten"), sizes), self._lead)
 
-    def squeeze(self, dim: int | None = None) -> TensorSpec:
+    def squeeze(self, dim: int | None = None) -> Self:
         """The spec without its dims of size 1, or without this one if its size is 1."""
         if dim is None:
             dims = [at for at in range(self._lead) if self.shape[at] == 1]
         else:
             dims = [self._free_dim(dim, "squeeze")]
         if not dims or any(self.shape[at] != 1 for at in dims):
-            return self  # type: ignore[return-value]  # every Reshaping is a TensorSpec
+            return self
         return self._map(shapes.squeeze_op(dims), self._lead)
 
-    def unsqueeze(self, dim: int) -> TensorSpec:
+    def unsqueeze(self, dim: int) -> Self:
         """The spec with a new dim of size 1."""
         at = shapes.wrap_dim(dim, len(self.shape) + 1, "unsqueeze")
         if at > self._lead:
             raise ValueError(f"the last dim of {type(self).__name__} stays the last: unsqueeze({dim})")
         return self._map(shapes.unsqueeze_op(at), self._lead)
 
-    def unbind(self, dim: int = 0) -> tuple[TensorSpec, ...]:
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """The specs along a dim."""
         at = self._free_dim(dim, "unbind")
         if self.shape[at] < 0:

@@ -144,7 +144,7 @@ class Stacked(SideBySide):
         """A spec that shares nothing with this one."""
         return Stacked(*(member.clone() for member in self._members), dim=self.stack_dim)
 
-    def to(self, dest: torch.dtype | torch.device | str | int) -> TensorSpec:
+    def to(self, dest: torch.dtype | torch.device | str | int) -> Any:
         """The members on another device or with another dtype."""
         members = [member.to(dest) for member in self._members]
         if all(new is old for new, old in zip(members, self._members, strict=True)):

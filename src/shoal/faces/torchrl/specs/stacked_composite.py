@@ -16,8 +16,6 @@ from shoal.faces.torchrl.specs.tree import _unravel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shoal.faces.torchrl.specs.base import TensorSpec
-
 
 class StackedComposite(SideBySide, Composite):
     """Composites side by side along a dim; ``spec[i]`` is the i-th of them.
@@ -50,7 +48,7 @@ class StackedComposite(SideBySide, Composite):
         first, *others = self._members
         return [name for name in first._names() if all(name in other._names() for other in others)]
 
-    def _child(self, name: str) -> TensorSpec | None:
+    def _child(self, name: str) -> Any:
         children = [member._child(name) for member in self._members]
         if any(child is None for child in children):
             return None
@@ -134,7 +132,7 @@ class StackedComposite(SideBySide, Composite):
         members = [member.to(dest) for member in self._members]
         if all(new is old for new, old in zip(members, self._members, strict=True)):
             return self
-        return StackedComposite(*members, dim=self.stack_dim)  # type: ignore[arg-type]  # all Composites
+        return StackedComposite(*members, dim=self.stack_dim)
 
     # Data ---------------------------------------------------------------------------------------------------------
 
