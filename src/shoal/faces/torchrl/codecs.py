@@ -75,6 +75,11 @@ def codec_for(space: spaces.Space[Any], spec: TensorSpec, path: str, batch: tupl
     return SpecCodec(spec, path, batch)
 
 
+def plain(value: Any) -> Any:
+    """A value that an env returned, without tensors: numpy would warn of them."""
+    return array_of(value, "observation") if isinstance(value, torch.Tensor) else value
+
+
 def array_of(tensor: torch.Tensor, path: str) -> Array:
     """The array of a tensor, wherever it is and whatever it is part of."""
     try:
@@ -133,9 +138,9 @@ class ArrayCodec(_Arrays):
     """Box and MultiBinary: the same numbers on both sides."""
 
     def read(self, value: Any, owned: bool = False) -> torch.Tensor:  # noqa: D102
-        array = value
+        array = value if value.__class__ is np.ndarray else np.asarray(plain(value))
         if not owned or array.dtype != self.dtype or not array.flags.forc or not array.flags.writeable:
-            array = np.array(value, self.dtype, order="C")
+            array = np.array(array, self.dtype, order="C")
         return from_numpy(array if array.shape == self.shape else self._reshaped(array, self.shape, SpecError))
 
     def write(self, data: Any) -> Any:  # noqa: D102
@@ -151,6 +156,7 @@ class IntegerCodec(_Arrays):
         self.start = start_of(space)
 
     def read(self, value: Any, owned: bool = False) -> torch.Tensor:  # noqa: D102
+        value = plain(value)
         array = np.array(value - self.start if self.start is not None else value, self.dtype)
         return from_numpy(array if array.shape == self.shape else self._reshaped(array, self.shape, SpecError))
 
@@ -175,8 +181,7 @@ class OneHotCodec(IntegerCodec):
         self._values = np.arange(self.size)
 
     def read(self, value: Any, owned: bool = False) -> torch.Tensor:  # noqa: D102
-        if self.start is not None:
-            value = value - self.start
+        value = plain(value) if self.start is None else plain(value) - self.start
         if self.is_row:
             if not 0 <= value < self.size:
                 raise SpecError(f"{self.path}: {value} is not one of the {self.size} values of its space")
@@ -204,8 +209,7 @@ class MultiOneHotCodec(IntegerCodec):
         self._flat = (*batch, len(sizes))
 
     def read(self, value: Any, owned: bool = False) -> torch.Tensor:  # noqa: D102
-        if self.start is not None:
-            value = value - self.start
+        value = plain(value) if self.start is None else plain(value) - self.start
         rows = np.zeros(self.shape, self.dtype)
         np.put_along_axis(rows, np.asarray(value).reshape(self._flat) + self._begins, 1, -1)
         return from_numpy(rows)

@@ -117,11 +117,12 @@ class GymWrapper(GymLikeEnv):
         source = None if self._many is None else self._many.source
         observation_space = env.observation_space if source is None else source.observation_space
         action_space = env.action_space if source is None else source.action_space
-        batch = () if source is None else (source.num_envs,)
+        batch = self._batch
         own = self.__dict__
-        spec = self._spec_of(action_space, batch)
-        own["_action_codec"] = codec_for(action_space, spec, "action", batch)
-        self.action_spec = spec
+        own["_spaces"] = (observation_space, action_space)
+        self.action_spec = spec = self._spec_of(action_space, batch)
+        # The parts of a Dict or a Tuple are actions of their own, at the root.
+        own["_has_many_actions"] = isinstance(spec, Composite)
         self.observation_spec = self._make_observation_spec(observation_space, batch)
         self.reward_spec = self._make_reward_spec(env)
         flag = Categorical(2, shape=self._flag_shape, dtype=torch.bool, device=self.device)
@@ -139,20 +140,49 @@ class GymWrapper(GymLikeEnv):
 
     def _make_observation_spec(self, space: spaces.Space[Any], batch: tuple[int, ...]) -> Composite:
         own = self.__dict__
-        own["_observation_codec"] = own["_observation_key"] = None
+        # What is not a dict has one key for all of it.
+        own["_observation_key"] = key = None
+        if self._observes and not isinstance(space, spaces.Dict):
+            own["_observation_key"] = key = "pixels" if shows_pixels(space) else "observation"
         found = Composite(shape=self.batch_size, device=self.device)
         if self._observes:
             spec = self._spec_of(space, batch)
-            own["_observation_codec"] = codec = codec_for(space, spec, "observation", batch)
-            if isinstance(spec, Composite) and isinstance(codec, DictCodec):
-                found = spec
-            else:
-                own["_observation_key"] = key = "pixels" if shows_pixels(space) else "observation"
+            if key is not None:
                 found[key] = spec
+            elif isinstance(spec, Composite):
+                found = spec
         if self._draw is not None:
             frame = self._first_frame()
             found["pixels"] = Unbounded(shape=frame.shape, dtype=frame.dtype, device=self.device)
         return found
+
+    @property
+    def _batch(self) -> tuple[int, ...]:
+        """The leading dims that spaces do not have."""
+        return () if self._many is None else (self._many.source.num_envs,)
+
+    # Codecs go by the specs that the env has now: these can be set.
+
+    @property
+    def _action_codec(self) -> Codec:
+        kept: Codec | None = self._kept.get("action_codec")
+        return self._keep("action_codec", self._make_action_codec) if kept is None else kept
+
+    def _make_action_codec(self) -> Codec:
+        spec = self.full_action_spec
+        leaf = spec if self._has_many_actions else spec[self.action_keys[0]]
+        return codec_for(self._spaces[1], leaf, "action", self._batch)
+
+    @property
+    def _observation_codec(self) -> Codec | None:
+        if not self._observes:
+            return None
+        kept: Codec | None = self._kept.get("observation_codec")
+        return self._keep("observation_codec", self._make_observation_codec) if kept is None else kept
+
+    def _make_observation_codec(self) -> Codec:
+        key, spec = self._observation_key, self.full_observation_spec
+        return codec_for(self._spaces[0], spec if key is None else spec[key], "observation", self._batch)
 
     def _first_frame(self) -> torch.Tensor:
         """A frame, to see how large it is; only an env that has been reset can draw one."""
@@ -230,7 +260,7 @@ class GymWrapper(GymLikeEnv):
         return torch.from_numpy(array)
 
     def _action_in(self, tensordict: TensorDictBase) -> Any:
-        if not isinstance(self._action_codec, DictCodec):
+        if not self._has_many_actions:
             return super()._action_in(tensordict)
         if self._convert_actions_to_numpy:
             return tensordict

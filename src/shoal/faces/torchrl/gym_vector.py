@@ -56,6 +56,8 @@ class VectorGym:
         if kwargs:
             raise TypeError(f"{self._wrapper}: reset of a vector env takes seed and options, not {sorted(kwargs)}")
         mask = None if td is None else _rows(td.get("_reset", None), self.source.num_envs, "_reset")
+        if mask is not None and not mask.any():
+            return self._wrapper.full_observation_spec.zero()
         begun, infos = self._begun, self._begun_infos
         if mask is None or begun is None or seed is not None or options:
             return self._truly_reset(mask, seed, options)
