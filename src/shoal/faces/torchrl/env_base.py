@@ -166,12 +166,7 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
             self, act, max_steps, callback, None if storing_device is None else torch.device(storing_device)
         )
         start = self._first_root(tensordict, auto_reset, set_state)
-        if break_when_all_done:
-            steps = rolling.until_all_done(start)
-        elif break_when_any_done is False:
-            steps = rolling.without_stopping(start)
-        else:
-            steps = rolling.until_any_done(start)
+        steps = rolling.steps(start, break_when_any_done, break_when_all_done)
         if set_truncated and steps:
             mark_truncated(self, steps[-1])
         return stack_steps(steps, return_contiguous, out, self)

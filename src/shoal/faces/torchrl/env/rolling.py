@@ -47,6 +47,12 @@ class Rolling:
     callback: Callable[[EnvBase, TensorDictBase], Any] | None = None
     storing_device: torch.device | None = None
 
+    def steps(self, td: TensorDictBase, any_done: bool | None, all_done: bool | None) -> list[TensorDictBase]:
+        """The steps from a root on, until whatever is to end them."""
+        if all_done:
+            return self.until_all_done(td)
+        return self.without_stopping(td) if any_done is False else self.until_any_done(td)
+
     def until_any_done(self, td: TensorDictBase) -> list[TensorDictBase]:
         """Steps until an episode ends."""
         env, steps = self.env, []
