@@ -73,7 +73,7 @@ class TensorDictPrimer(Transform):
         size = parent.batch_size
         if not self.expand_specs or self.primers.shape[: len(size)] == size:
             return self.primers
-        expanded: Composite = self.primers.expand((*size, *self.primers.shape))  # type: ignore[assignment]
+        expanded: Composite = self.primers.expand((*size, *self.primers.shape))
         return expanded
 
     def _make(self, lead: torch.Size) -> TensorDictBase:
