@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from tensordict import NonTensorData, NonTensorStack
 
 from shoal.errors import TensorEnvError
 from shoal.faces.torchrl.env.done import Checked, DoneLevel, complete_flags, done_levels
@@ -155,9 +156,12 @@ class EnvPlan:
         root.update(inside)
         for key in self._dropped:
             root.pop(key, None)
-        for value in root.values():
-            if type(value) is not torch.Tensor:  # the next root must not share the TensorDicts inside this one
-                return self._advance_nested(td)
+        for key, value in root.items():
+            if type(value) is not torch.Tensor:
+                joined = _joined(entries.get(key), inside.get(key))
+                if joined is None:
+                    return self._advance_nested(td)
+                root[key] = joined
         return build(root, td.batch_size, td.device)
 
     def _advance_nested(self, td: TensorDictBase) -> TensorDictBase:
@@ -194,6 +198,25 @@ def _leaves(spec: Any) -> list[Leaf]:
 
 def _shaped(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     return value if -1 in shape else value.reshape(shape)
+
+
+def _joined(old: Any, new: Any) -> Any:
+    """A nested TensorDict of the next root, which must not share it with this one; None for kinds without entries."""
+    value = old if new is None else new
+    if type(value) in (NonTensorData, NonTensorStack):
+        return value
+    parts = [entries_of(part) for part in (old, new) if part is not None]
+    joined: dict[str, Any] = {}
+    for part in parts:
+        if part is None:
+            return None
+        joined.update(part)
+    for key, inner in joined.items():
+        if type(inner) is not torch.Tensor:
+            joined[key] = _joined(*(None if part is None else part.get(key) for part in (parts[0], parts[-1])))
+            if joined[key] is None:
+                return None
+    return build(joined, value.batch_size, value.device)
 
 
 def _make_level(out: TensorDictBase, level: DoneLevel, batch_size: torch.Size) -> TensorDictBase:
