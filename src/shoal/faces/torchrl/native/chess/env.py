@@ -231,7 +231,7 @@ class ChessEnv(EnvBase):
         games, boards = told["pgn"], told["fen"]
         if games is None and boards is None:
             raise TensorEnvError(
-                f"ChessEnv: no game in the data, which has {list(td.keys())}: expected a fen or a pgn there, and an env "
+                f"ChessEnv: no game in the data, which has {list(td.keys())}: expected a fen or a pgn, and an env "
                 "built with include_fen or include_pgn to read it"
             )
         count = td.batch_size.numel()
