@@ -28,11 +28,83 @@ class SideBySide(TensorSpec):
     _members: list[Any]
     stack_dim: int
 
+    def __init__(self, *specs: Any, dim: int = 0) -> None:
+        if not specs:
+            raise ValueError(f"{type(self).__name__} needs at least one spec")
+        self._members = list(specs)
+        self.stack_dim = dim % (min(spec.ndim for spec in specs) + 1)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape: that of the members, -1 where they differ, with their number at ``stack_dim``."""
+        return stacked_shape(self._members, self.stack_dim)
+
     def _restack(self, members: Sequence[Any], dim: int) -> Any:
         """Members side by side again, or one spec if they have become equal."""
         from shoal.faces.torchrl.specs.stacking import side_by_side  # it makes what is defined on top of this module
 
         return side_by_side(members, dim)
+
+    # Values: a part for each member -------------------------------------------------------------------------------
+
+    def _split(self, val: Any) -> list[Any]:
+        """The parts of a value along the stack dim; none if it has no such dim."""
+        raise NotImplementedError
+
+    def _pairs(self, val: Any) -> list[tuple[Any, Any]] | None:
+        """Each member with its part of a value; None when there are not as many parts."""
+        parts = self._split(val)
+        return list(zip(self._members, parts, strict=True)) if len(parts) == len(self._members) else None
+
+    def is_in(self, val: Any) -> bool:
+        """Whether each part of a value is in its member."""
+        pairs = self._pairs(val)
+        return pairs is not None and all(member.is_in(part) for member, part in pairs)
+
+    def why_not(self, value: Any) -> str:
+        """Which part is not in its member, and why."""
+        pairs = self._pairs(value)
+        if pairs is None:
+            return f"got {type(value).__name__} that has not {len(self._members)} parts"
+        wrong = ((at, member, part) for at, (member, part) in enumerate(pairs) if not member.is_in(part))
+        return next((f"part {at}: {member.why_not(part)}" for at, member, part in wrong), "nothing is wrong")
+
+    def _parts_for(self, val: Any) -> list[tuple[Any, Any]]:
+        pairs = self._pairs(val)
+        if pairs is None:
+            raise RuntimeError(f"{self.why_not(val)}: {self!r}")
+        return pairs
+
+    def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
+        """The parts of a value as numpy: a tuple, as they may differ in shape."""
+        return tuple(member.to_numpy(part, safe) for member, part in self._parts_for(val))
+
+    # Members ------------------------------------------------------------------------------------------------------
+
+    def clone(self) -> Any:
+        """A spec that shares nothing with this one; unlocked, if it can be locked."""
+        return type(self)(*(member.clone() for member in self._members), dim=self.stack_dim)
+
+    def to(self, dest: torch.dtype | torch.device | str | int) -> Any:
+        """The members on another device or with another dtype; the spec itself when that changes nothing."""
+        members = [member.to(dest) for member in self._members]
+        if all(new is old for new, old in zip(members, self._members, strict=True)):
+            return self
+        return type(self)(*members, dim=self.stack_dim)
+
+    def _common(self, name: str) -> Any:
+        """What all members have as an attribute; None if they differ."""
+        values = {getattr(member, name) for member in self._members}
+        return values.pop() if len(values) == 1 else None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SideBySide) or type(other) is not type(self):
+            return False
+        return self.stack_dim == other.stack_dim and self._members == other._members
+
+    __hash__ = None
+
+    # Shapes -------------------------------------------------------------------------------------------------------
 
     def _map(self, op: ShapeOp, lead: int) -> Any:
         if self.stack_dim < lead:

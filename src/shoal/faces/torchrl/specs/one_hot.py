@@ -11,7 +11,7 @@ from shoal.faces.torchrl.specs.base import CHECK_SPEC_ENCODE, TensorSpec
 from shoal.faces.torchrl.specs.boxes import CategoricalBox
 from shoal.faces.torchrl.specs.categorical import Categorical
 from shoal.faces.torchrl.specs.dtypes import as_device
-from shoal.faces.torchrl.specs.masks import checked_mask, draw
+from shoal.faces.torchrl.specs.masks import allowed, checked_mask, draw
 from shoal.faces.torchrl.specs.shapes import as_size
 
 
@@ -82,17 +82,18 @@ class OneHot(TensorSpec):
         return self._vectors[torch.randint(self._n, many)]
 
     def _holds(self, val: torch.Tensor) -> bool:
-        if val.dtype is not torch.bool and not bool(((val == 0) | (val == 1)).all()):
+        choice = self.to_categorical(val)
+        # A vector with a single 1 is the one that its largest element stands for.
+        if not torch.equal(self._vectors[choice], val):
             return False
-        if not bool((val.sum(-1) == 1).all()):
-            return False
-        return self.mask is None or not bool((val.bool() & ~self.mask).any())
+        return self.mask is None or bool(allowed(self.mask, choice).all())
 
     def _mend(self, val: torch.Tensor) -> torch.Tensor:
         weights = val.to(torch.float32).clamp(min=0)
-        allowed = torch.ones_like(weights) if self.mask is None else self.mask.to(torch.float32)
-        weights = weights * allowed
-        weights = torch.where(weights.sum(-1, keepdim=True) > 0, weights, allowed)
+        if self.mask is not None:
+            weights = weights * self.mask
+        anything = torch.ones_like(weights) if self.mask is None else self.mask.to(torch.float32)
+        weights = torch.where(weights.sum(-1, keepdim=True) > 0, weights, anything)
         choice = torch.multinomial(weights.reshape(-1, self._n), 1).reshape(weights.shape[:-1])
         return self._vectors[choice]
 
@@ -133,7 +134,7 @@ class OneHot(TensorSpec):
         """One-hot vectors as integers."""
         if CHECK_SPEC_ENCODE if safe is None else safe:
             self.assert_is_in(val)
-        choice = val.to(torch.int8).argmax(-1) if val.dtype is torch.bool else val.argmax(-1)
+        choice = self.to_categorical(val)
         if self.use_register:
             values = list(self._register)
             return [values[at] for at in choice.reshape(-1).tolist()] if choice.ndim else values[int(choice)]
@@ -153,14 +154,14 @@ class OneHot(TensorSpec):
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """The entries along the last dim of a tensor that the vectors point at."""
-        choice = index.to(torch.int8).argmax(-1, keepdim=True)
+        choice = self.to_categorical(index).unsqueeze(-1)
         return tensor_to_index.expand(*choice.shape[:-1], tensor_to_index.shape[-1]).gather(-1, choice)
 
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """One-hot vectors as integers."""
         if safe:
             self.assert_is_in(val)
-        return val.to(torch.int8).argmax(-1)
+        return (val.to(torch.int8) if val.dtype is torch.bool else val).argmax(-1)
 
     def to_categorical_spec(self) -> Categorical:
         """The same choices as integers."""

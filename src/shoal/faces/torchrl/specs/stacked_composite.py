@@ -9,7 +9,7 @@ from tensordict import LazyStackedTensorDict
 
 from shoal.faces.torchrl import fast_td
 from shoal.faces.torchrl.specs.composite import Composite
-from shoal.faces.torchrl.specs.lazy import SideBySide, stacked_shape
+from shoal.faces.torchrl.specs.lazy import SideBySide
 from shoal.faces.torchrl.specs.locks import Lockable
 from shoal.faces.torchrl.specs.tree import _unravel
 
@@ -36,10 +36,7 @@ class StackedComposite(SideBySide, Composite):
 
     def __init__(self, *specs: Composite, dim: int = 0) -> None:
         Lockable.__init__(self)
-        if not specs:
-            raise ValueError("StackedComposite needs at least one Composite")
-        self._members: list[Composite] = list(specs)
-        self.stack_dim = dim % (specs[0].ndim + 1)
+        SideBySide.__init__(self, *specs, dim=dim)
         self.data_cls = None
 
     # The tree -----------------------------------------------------------------------------------------------------
@@ -95,44 +92,19 @@ class StackedComposite(SideBySide, Composite):
 
     # What it is ---------------------------------------------------------------------------------------------------
 
-    @property  # type: ignore[misc]  # the batch size of a stack cannot be set
-    def shape(self) -> torch.Size:
-        """The batch size: that of the members, with their number at ``stack_dim``."""
-        return stacked_shape(self._members, self.stack_dim)
-
     @property
     def device(self) -> torch.device | None:  # type: ignore[override]
         """The device of the members, if they have one in common."""
-        devices = {member.device for member in self._members}
-        return devices.pop() if len(devices) == 1 else None
+        return self._common("device")
 
     @property
     def dtype(self) -> torch.dtype | None:  # type: ignore[override]
         """The dtype of all entries, when they all have the same."""
-        dtypes = {member.dtype for member in self._members}
-        return dtypes.pop() if len(dtypes) == 1 else None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, StackedComposite):
-            return False
-        return self.stack_dim == other.stack_dim and self._members == other._members
-
-    __hash__ = None
+        return self._common("dtype")
 
     def __repr__(self) -> str:
         members = "".join(f"\n    {member!r},".replace("\n", "\n    ") for member in self._members)
         return f"StackedComposite({members}\n    dim={self.stack_dim}, shape={self.shape})"
-
-    def clone(self) -> Any:
-        """Unlocked Composites that share nothing with these."""
-        return StackedComposite(*(member.clone() for member in self._members), dim=self.stack_dim)
-
-    def to(self, dest: torch.dtype | torch.device | str | int) -> Any:
-        """The members on another device, or with another dtype."""
-        members = [member.to(dest) for member in self._members]
-        if all(new is old for new, old in zip(members, self._members, strict=True)):
-            return self
-        return StackedComposite(*members, dim=self.stack_dim)
 
     # Data ---------------------------------------------------------------------------------------------------------
 
@@ -142,29 +114,14 @@ class StackedComposite(SideBySide, Composite):
         return _stack_data(values, self.stack_dim + extra)
 
     def _split(self, val: Any) -> list[Any]:
+        if not hasattr(val, "unbind"):
+            return []
         dim = self.stack_dim + val.ndim - len(self.shape)
         return list(val.unbind(dim)) if 0 <= dim < val.ndim else []
 
-    def is_in(self, val: Any) -> bool:
-        """Whether each part of a TensorDict is in its member."""
-        parts = self._split(val) if hasattr(val, "unbind") else []
-        if len(parts) != len(self._members):
-            return False
-        return all(member.is_in(part) for member, part in zip(self._members, parts, strict=True))
-
-    def why_not(self, value: Any) -> str:
-        """Which part is not in its member, and why."""
-        parts = self._split(value) if hasattr(value, "unbind") else []
-        if len(parts) != len(self._members):
-            return f"got {type(value).__name__} that has not {len(self._members)} parts"
-        for at, (member, part) in enumerate(zip(self._members, parts, strict=True)):
-            if not member.is_in(part):
-                return f"part {at}: {member.why_not(part)}"
-        return "nothing is wrong"
-
     def project(self, val: Any) -> Any:
         """Project the parts of a TensorDict, in place where they are views of it, and return a stack of them."""
-        parts = [member.project(part) for member, part in zip(self._members, self._split(val), strict=True)]
+        parts = [member.project(part) for member, part in self._parts_for(val)]
         stacked = _stack_data(parts, self.stack_dim + val.ndim - len(self.shape))
         return val.update(stacked)
 
@@ -173,7 +130,7 @@ class StackedComposite(SideBySide, Composite):
         if isinstance(value, torch.Tensor):
             self._entry(key).type_check(value, key)
             return
-        for member, part in zip(self._members, self._split(value), strict=True):
+        for member, part in self._parts_for(value):
             member.type_check(part)
 
     def encode(self, val: Any, *, ignore_device: bool = False) -> Any:
@@ -183,10 +140,6 @@ class StackedComposite(SideBySide, Composite):
         pairs = zip(self._members, val, strict=True)
         values = [member.encode(part, ignore_device=ignore_device) for member, part in pairs]
         return _stack_data(values, self.stack_dim)
-
-    def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
-        """The parts of a TensorDict as dicts of arrays: a tuple, as they may differ in shape."""
-        return tuple(member.to_numpy(part, safe) for member, part in zip(self._members, self._split(val), strict=True))
 
     def cardinality(self) -> Any:
         """The number of combinations of the values of the members."""
