@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -17,6 +18,7 @@ from shoal.errors import ActionError, ArgumentError, BackendUnavailable, SpecErr
 from shoal.faces.torchrl import (
     Bounded,
     Categorical,
+    Composite,
     GymEnv,
     GymLikeEnv,
     GymWrapper,
@@ -373,3 +375,50 @@ def test_without_mo_gymnasium_the_error_names_it() -> None:
         MOGymEnv("deep-sea-treasure-v0")
     with pytest.raises(ArgumentError, match="num_envs"):
         MOGymEnv("deep-sea-treasure-v0", num_envs=2)
+
+
+class OldStyle(Echo):
+    """Speaks as Gym did up to 0.25: one flag, and no info from reset."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        return super().reset(**kwargs)[0]
+
+    def step(self, action: Any) -> Any:
+        obs, reward, done, _, info = super().step(action)
+        return obs, reward, done, {**info, "TimeLimit.truncated": done and self.length == 4}
+
+
+def test_four_results_are_understood() -> None:
+    ended, cut = GymWrapper(OldStyle(length=3)).rollout(9), GymWrapper(OldStyle(length=4)).rollout(9)
+    assert ended["next", "terminated"].flatten().tolist() == [False, False, True]
+    assert not ended["next", "truncated"].any()
+    assert cut["next", "truncated"].flatten().tolist() == [False, False, False, True]
+    assert not cut["next", "terminated"].any()
+
+
+def test_specs_can_be_set() -> None:
+    env = GymEnv("CartPole-v1")
+    env.action_spec = Categorical(2)
+    env.observation_spec = Composite(observation=Unbounded((4,), dtype=torch.float64))
+    check_env_specs(env)
+    assert env.rollout(3)["action"].shape == (3,)
+
+
+def test_envs_of_tensordicts_go_to_gymnasium_and_back() -> None:
+    for to_numpy in (False, True):
+        GymEnv.register_gym("test/There-v0", env_name="CartPole-v1", to_numpy=to_numpy)
+        try:
+            env = GymEnv("test/There-v0")
+            check_env_specs(env)
+            assert env.rollout(3)["next", "observation"].shape == (3, 4)
+        finally:
+            del gym.registry["test/There-v0"]
+
+
+def test_copies_are_envs_of_their_own() -> None:
+    env = GymEnv("CartPole-v1")
+    env.reset(seed=1)
+    twin = copy.deepcopy(env)
+    first, second = env.reset()["observation"], twin.reset()["observation"]
+    assert (first == second).all()
+    assert twin.unwrapped is not env.unwrapped

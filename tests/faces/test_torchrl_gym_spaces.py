@@ -154,6 +154,7 @@ def test_values_outside_their_space_are_refused() -> None:
         codec.read(3)
     with pytest.raises(SpecError, match="-1"):
         codec.read(-1)
+    assert codec.read(True).tolist() == [0, 1, 0]
     with pytest.raises(ActionError, match="expected a tensor"):
         codec.write("left")
     nested = spaces.Dict(a=space)

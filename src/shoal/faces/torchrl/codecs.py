@@ -186,7 +186,7 @@ class OneHotCodec(IntegerCodec):
             if not 0 <= value < self.size:
                 raise SpecError(f"{self.path}: {value} is not one of the {self.size} values of its space")
             row = np.zeros(self.size, self.dtype)
-            row[value] = 1
+            row[int(value)] = 1  # numpy takes a bool for a mask
             return from_numpy(row)
         rows = (np.asarray(value).reshape(*self.shape[:-1], 1) == self._values).astype(self.dtype)
         return from_numpy(rows)

@@ -18,7 +18,7 @@ from shoal.errors import ArgumentError, SpecError
 from shoal.faces.torchrl.codecs import Codec, DictCodec, codec_for
 from shoal.faces.torchrl.env_wrapper import attribute_of
 from shoal.faces.torchrl.gym_arrays import GymArrays, arrays_of
-from shoal.faces.torchrl.gym_library import gym_backend, set_gym_backend
+from shoal.faces.torchrl.gym_library import as_gymnasium, gym_backend, set_gym_backend
 from shoal.faces.torchrl.gym_like import GymLikeEnv
 from shoal.faces.torchrl.gym_making import ClassProperty, make_gym_env, make_gym_pool
 from shoal.faces.torchrl.gym_vector import VectorGym
@@ -102,9 +102,10 @@ class GymWrapper(GymLikeEnv):
         own["_many"] = None if source is None else VectorGym(self, source)
         if source is not None and not self.batch_size:
             self.batch_size = torch.Size([source.num_envs])
-        space = env.observation_space if source is None else source.observation_space
+        spaces_of = env if source is None else source
+        own["_spaces"] = (as_gymnasium(spaces_of.observation_space), as_gymnasium(spaces_of.action_space))
         # An env that shows pictures already needs not be drawn.
-        draws = from_pixels and not shows_pixels(space)
+        draws = from_pixels and not shows_pixels(self._spaces[0])
         if draws and (env.spec.render_mode if isinstance(env, Pool) else env.render_mode) is None:
             raise ArgumentError(f"from_pixels: {env} has no pictures; make it with render_mode='rgb_array'")
         own["from_pixels"] = from_pixels
@@ -114,15 +115,11 @@ class GymWrapper(GymLikeEnv):
         return env
 
     def _make_specs(self, env: Any) -> None:
-        source = None if self._many is None else self._many.source
-        observation_space = env.observation_space if source is None else source.observation_space
-        action_space = env.action_space if source is None else source.action_space
+        observation_space, action_space = self._spaces
         batch = self._batch
-        own = self.__dict__
-        own["_spaces"] = (observation_space, action_space)
         self.action_spec = spec = self._spec_of(action_space, batch)
         # The parts of a Dict or a Tuple are actions of their own, at the root.
-        own["_has_many_actions"] = isinstance(spec, Composite)
+        self.__dict__["_has_many_actions"] = isinstance(spec, Composite)
         self.observation_spec = self._make_observation_spec(observation_space, batch)
         self.reward_spec = self._make_reward_spec(env)
         flag = Categorical(2, shape=self._flag_shape, dtype=torch.bool, device=self.device)

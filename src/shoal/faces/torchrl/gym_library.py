@@ -1,4 +1,4 @@
-"""Which library ``gym`` is: Gymnasium, unless it is told otherwise."""
+"""Which library ``gym`` is: Gymnasium, unless it is told otherwise; and the spaces of its predecessor as its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import ContextDecorator
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from gymnasium import spaces
 
 from shoal.errors import BackendUnavailable
 
@@ -80,3 +82,30 @@ class set_gym_backend(ContextDecorator):
 
     def __exit__(self, *exc: object) -> None:
         _chosen.pop()
+
+
+def as_gymnasium(space: Any) -> Any:
+    """A space of Gym's as one of Gymnasium's; anything else as it is.
+
+    Example:
+        >>> from gymnasium.spaces import Discrete
+        >>> as_gymnasium(Discrete(2))
+        Discrete(2)
+    """
+    if isinstance(space, spaces.Space) or not type(space).__module__.startswith("gym."):
+        return space
+    kind = type(space).__name__
+    if kind == "Dict":
+        return spaces.Dict({key: as_gymnasium(part) for key, part in space.spaces.items()})
+    if kind == "Tuple":
+        return spaces.Tuple([as_gymnasium(part) for part in space.spaces])
+    make = _SPACES.get(kind)
+    return space if make is None else make(space)
+
+
+_SPACES: dict[str, Callable[[Any], Any]] = {
+    "Box": lambda space: spaces.Box(space.low, space.high, dtype=space.dtype.type),
+    "Discrete": lambda space: spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0))),
+    "MultiDiscrete": lambda space: spaces.MultiDiscrete(space.nvec),
+    "MultiBinary": lambda space: spaces.MultiBinary(space.n),
+}
