@@ -260,6 +260,8 @@ def test_specs_of_different_envs_are_used_by_position() -> None:
     spec["deep", "z"] = Unbounded((2, 3))
     assert spec[0]["z"].shape == (1,)
     assert spec["deep", "z"].shape == (2, 3)
+    spec.update({"deep": {"more": Unbounded((2, 1))}})
+    assert set(spec["deep"].keys()) == {"z", "more"}
     del spec["z"]
     assert "z" not in spec
     assert spec.clone() == spec

@@ -183,6 +183,19 @@ def test_encode_shares_no_memory_with_what_the_env_gave() -> None:
     assert Unbounded((2,)).encode(tensor) is tensor
 
 
+@LAWS
+@given(LEAVES)
+def test_values_belong_to_who_gets_them(spec: TensorSpec) -> None:
+    before = spec.clone()
+    for value in (spec.rand(), spec.zero(), spec.encode(spec.to_numpy(spec.rand())), spec.project(spec.rand())):
+        value.fill_(7)
+    assert spec == before
+    assert spec.is_in(spec.rand())
+    if spec.domain == "discrete" and not isinstance(spec, (Bounded, Unbounded)):
+        spec.enumerate().fill_(7)
+        assert spec.is_in(spec.rand())
+
+
 def test_what_cannot_be_encoded_is_said() -> None:
     with pytest.raises(RuntimeError, match="shape"):
         Bounded(-1, 1, shape=(2,)).encode(np.zeros(3))
@@ -192,6 +205,13 @@ def test_what_cannot_be_encoded_is_said() -> None:
         Categorical(3).encode("left")
     with pytest.raises(AssertionError, match=r"dtype torch\.float32, expected torch\.int64"):
         Categorical(3).assert_is_in(torch.tensor(1.0))
+
+
+def test_dtypes_that_numpy_does_not_have() -> None:
+    for spec in (OneHot(3, dtype=torch.bfloat16), Unbounded((3,), dtype=torch.bfloat16)):
+        assert spec.is_in(spec.rand())
+    assert Unbounded((3,), dtype=torch.bfloat16).encode([1, 2, 3]).dtype is torch.bfloat16
+    assert OneHot(3, dtype=torch.bfloat16).encode(1).tolist() == [0, 1, 0]
 
 
 def test_a_register_numbers_what_it_sees() -> None:

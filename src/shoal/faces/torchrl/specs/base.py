@@ -167,7 +167,9 @@ class TensorSpec(Reshaping):
     def _new_tensor(self, val: Any) -> torch.Tensor:
         """A tensor on the CPU with the dtype of the spec, which shares no memory with the value."""
         try:
-            return torch.from_numpy(np.array(val, dtype=numpy_dtype(self.dtype)))
+            dtype = numpy_dtype(self.dtype)
+            tensor = torch.from_numpy(np.array(val, dtype=dtype))
+            return tensor.to(self.dtype) if dtype is None else tensor
         except (TypeError, ValueError) as error:
             raise TypeError(f"{val!r} is no value for {type(self).__name__} of {self.dtype}: {error}") from error
 

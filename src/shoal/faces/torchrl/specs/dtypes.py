@@ -30,15 +30,8 @@ _TORCH_DTYPES = {dtype: name for name, dtype in _NUMPY_DTYPES.items()}
 
 
 def numpy_dtype(dtype: torch.dtype | None) -> Any:
-    """The numpy dtype of a torch dtype.
-
-    Raises:
-        TypeError: numpy has no such dtype (bfloat16).
-    """
-    try:
-        return _NUMPY_DTYPES[dtype]
-    except KeyError:
-        raise TypeError(f"numpy has no dtype for {dtype}") from None
+    """The numpy dtype of a torch dtype; None if there is none (bfloat16)."""
+    return _NUMPY_DTYPES.get(dtype)
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:

@@ -10,7 +10,7 @@ import torch
 from shoal.faces.torchrl.specs.base import CHECK_SPEC_ENCODE, TensorSpec
 from shoal.faces.torchrl.specs.boxes import CategoricalBox
 from shoal.faces.torchrl.specs.categorical import Categorical
-from shoal.faces.torchrl.specs.dtypes import as_device
+from shoal.faces.torchrl.specs.dtypes import as_device, numpy_dtype
 from shoal.faces.torchrl.specs.masks import allowed, checked_mask, draw
 from shoal.faces.torchrl.specs.shapes import as_size
 
@@ -71,15 +71,26 @@ class OneHot(TensorSpec):
         super()._settle()
         self._vectors = torch.eye(self._n, device=self.device).to(self.dtype)
         self._many = self._full_shape(None)[:-1]
+        has_numpy = not self._elsewhere and numpy_dtype(self.dtype) is not None
+        self._rows = self._vectors.numpy() if has_numpy else None
 
     def rand(self, shape: Any = None) -> torch.Tensor:
         """Random one-hot vectors, each allowed one as likely as any other."""
         many = self._many if shape is None else self._full_shape(shape)[:-1]
         if self.mask is not None:
-            return self._vectors[draw(self.mask, many)]
+            return self._vectors_of(draw(self.mask, many))
         if self._elsewhere:
-            return self._vectors[torch.randint(self._n, many, device=self.device)]
-        return self._vectors[torch.randint(self._n, many)]
+            return self._vectors_of(torch.randint(self._n, many, device=self.device))
+        return self._vectors_of(torch.randint(self._n, many))
+
+    def _vectors_of(self, choice: torch.Tensor) -> torch.Tensor:
+        """The vectors of choices, with memory of their own."""
+        if choice.ndim:
+            return self._vectors[choice]
+        # One row of a tensor would be a view of it. numpy makes a copy of one at half the cost.
+        if self._rows is None:
+            return self._vectors[choice].clone()
+        return torch.from_numpy(self._rows[choice.item()].copy())
 
     def _holds(self, val: torch.Tensor) -> bool:
         choice = self.to_categorical(val)
@@ -95,7 +106,7 @@ class OneHot(TensorSpec):
         anything = torch.ones_like(weights) if self.mask is None else self.mask.to(torch.float32)
         weights = torch.where(weights.sum(-1, keepdim=True) > 0, weights, anything)
         choice = torch.multinomial(weights.reshape(-1, self._n), 1).reshape(weights.shape[:-1])
-        return self._vectors[choice]
+        return self._vectors_of(choice)
 
     def encode(self, val: Any, *, ignore_device: bool = False, space: CategoricalBox | None = None) -> torch.Tensor:
         """Choices, given as integers of any shape, as one-hot vectors.
@@ -122,7 +133,7 @@ class OneHot(TensorSpec):
             outside = bool(((choice < 0) | (choice >= self._n)).any())
         if outside:
             raise AssertionError(f"{choice.tolist()} is not among the {self._n} choices of OneHot")
-        return self._vectors[choice.to(self._vectors.device)]
+        return self._vectors_of(choice.to(self._vectors.device))
 
     def _registered(self, val: Any) -> int:
         """The number of a value that need not be one."""

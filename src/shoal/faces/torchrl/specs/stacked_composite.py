@@ -75,9 +75,12 @@ class StackedComposite(SideBySide, Composite):
             del member[key]
 
     def update(self, other: Any) -> Any:
-        """Set all entries of another Composite or dict."""
+        """Set all entries of another Composite or dict; nested ones are merged."""
+        self._check_unlocked()
         for key, spec in other.items():
-            self.set(key, spec)
+            parts = [None] * len(self._members) if spec is None else self._spread(spec)
+            for member, part in zip(self._members, parts, strict=True):
+                member.update({key: part})
         return self
 
     def _nodes_below(self) -> Iterator[Lockable]:
