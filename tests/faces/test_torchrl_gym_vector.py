@@ -242,3 +242,59 @@ def test_actions_may_leave_their_bounds_as_with_a_single_env() -> None:
     alone = one.step(single.set("action", torch.full((1,), 5.0)))["next", "observation"]
     assert torch.allclose(far, alone)
     envs.close()
+
+
+def test_views_of_a_pool_are_copied() -> None:
+    envs = GymWrapper(shoal.make_vec("CartPole-v1", 2, engine="serial", copy=False))
+    first = envs.reset(seed=0)
+    kept = first["observation"].clone()
+    td = first.clone()
+    for _ in range(6):
+        _, td = envs.step_and_maybe_reset(envs.rand_action(td))
+    assert (first["observation"] == kept).all()
+    envs.close()
+
+
+def test_a_mask_that_names_everybody_is_no_mask() -> None:
+    envs = sync(AutoresetMode.DISABLED)
+    td = envs.rand_action(envs.reset())
+    td["_step"] = torch.ones(COUNT, dtype=torch.bool)
+    assert (envs.step(td)["next", "reward"] == 1).all()
+    td = envs.reset().set("_reset", torch.zeros(COUNT, 1, dtype=torch.bool))
+    before = td["observation"].clone()
+    assert (envs.reset(td)["observation"] == before).all()
+    envs.close()
+
+
+def test_what_has_begun_is_told_once() -> None:
+    envs = GymWrapper(shoal.make_vec([partial(Echo, length=2)] * 2, autoreset="same_step", engine="serial"))
+    td = envs.step_mdp(envs.rand_step(envs.reset(seed=0)))
+    td = envs.step_mdp(envs.rand_step(td))
+    masked = td.clone().set("_reset", torch.tensor([[True], [False]]))
+    first = envs.reset(masked.clone())["observation"][0]
+    again = envs.reset(masked.clone())["observation"][0]
+    seeded = envs.reset(masked.clone(), seed=5)["observation"][0]
+    once_more = envs.reset(masked.clone(), seed=5)["observation"][0]
+    assert not (first == again).all()
+    assert (seeded == once_more).all()
+    envs.close()
+
+
+def test_last_pictures_need_an_env_that_waits() -> None:
+    envs = shoal.make_vec(
+        "CartPole-v1", 2, autoreset="same_step", engine="serial", env_kwargs={"render_mode": "rgb_array"}
+    )
+    with pytest.raises(ArgumentError, match="last picture"):
+        GymWrapper(envs, from_pixels=True)
+    envs.close()
+
+
+@pytest.mark.parametrize("make", [SyncVectorEnv, partial(shoal.make_vec, engine="serial")], ids=["gymnasium", "shoal"])
+def test_all_infos_of_many(make: Any) -> None:
+    key, value = ("autoreset_mode", AutoresetMode.SAME_STEP) if make is SyncVectorEnv else ("autoreset", "next_step")
+    envs = GymWrapper(make([partial(Telling, length=n) for n in (2, 3)], **{key: value})).set_info_dict_reader()
+    check_env_specs(envs)
+    td = envs.rollout(5, break_when_any_done=False)
+    assert td["next", "nested", "x"].tolist() == [[2, 4, 2, 4, 2], [2, 4, 6, 2, 4]]
+    assert td["next", "count"].tolist() == [[1, 2, 1, 2, 1], [1, 2, 3, 1, 2]]
+    envs.close()

@@ -108,6 +108,8 @@ class GymWrapper(GymLikeEnv):
         draws = from_pixels and not shows_pixels(self._spaces[0])
         if draws and (env.spec.render_mode if isinstance(env, Pool) else env.render_mode) is None:
             raise ArgumentError(f"from_pixels: {env} has no pictures; make it with render_mode='rgb_array'")
+        if draws and source is not None and source.resets_in_step:
+            raise ArgumentError("from_pixels: an env that resets itself draws no last picture; disable its autoreset")
         own["from_pixels"] = from_pixels
         own["pixels_only"] = pixels_only
         own["_draw"] = (env if source is None else source).render if draws else None

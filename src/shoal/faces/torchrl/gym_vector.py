@@ -40,6 +40,8 @@ class VectorGym:
         """One step of all envs, or of those in ``"_step"``; the rows of the others say nothing."""
         wrapper = self._wrapper
         mask = _rows(td.get("_step", None), self.source.num_envs, "_step")
+        if mask is not None and mask.all():
+            mask = None
         action = wrapper._action_in(td)
         if wrapper._convert_actions_to_numpy:
             action = wrapper.read_action(action)
@@ -64,7 +66,7 @@ class VectorGym:
         waiting = mask & self._begun_rows
         owing = mask & ~waiting
         self._begun_rows &= ~mask
-        first = self._wrapper._begun(dict(begun), infos)
+        first = self._wrapper._begun({key: value.clone() for key, value in begun.items()}, infos)
         if not owing.any():
             return first
         fresh = self._truly_reset(owing, None, None)
@@ -75,6 +77,8 @@ class VectorGym:
         wrapper = self._wrapper
         if mask is None or mask.all():
             mask, self._begun = None, None
+        else:
+            self._begun_rows &= ~mask
         obs, infos = self.source.reset(mask, seed, options, bool(wrapper._info_readers))
         return wrapper._begun(wrapper.read_obs(obs), infos)
 

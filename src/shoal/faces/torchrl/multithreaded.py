@@ -139,7 +139,9 @@ class MultiThreadedEnv(MultiThreadedEnvWrapper):
             del options["num_workers"]
         if from_pixels:
             own.setdefault("render_mode", "rgb_array")
-        pool = make_gym_pool(env_name, num_workers, own, self.frame_skip, {"autoreset": "same_step", **options})
+        # One call for step and resets; but what has been reset cannot be drawn as it was.
+        options["autoreset"] = "disabled" if from_pixels else "same_step"
+        pool = make_gym_pool(env_name, num_workers, own, self.frame_skip, options)
         self.wrapper_frame_skip = 1
         return self._adopt(pool, from_pixels, pixels_only)
 

@@ -3,8 +3,8 @@
     PoolSource      a shoal pool: any of its envs can be reset or stepped alone, in every autoreset mode
     VectorSource    a ``gymnasium.vector.VectorEnv``: resets of some envs by ``options["reset_mask"]``
 
-Both give rows of all envs. An episode that has ended shows its last observation; if its env has begun the next one in
-the same step, the first observation of that is in ``begun``, until somebody asks for the reset that it already had.
+Both give rows of all envs. Where an episode has ended and the next one has begun in the same step, the row has the
+first observation of that, and ``finals`` the last one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gymnasium.vector.utils import batch_space
 from shoal.batch import merge_infos
 from shoal.errors import EnvCallError, TensorEnvError
 from shoal.pool import Pool
+from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,12 +64,14 @@ class Source:
         observation_space: What one env observes.
         action_space: What one env takes.
         owns_results: Whether results belong to whoever gets them.
+        resets_in_step: Whether the last step of an episode also begins the next one.
     """
 
     num_envs: int
     observation_space: Space[Any]
     action_space: Space[Any]
     owns_results = False
+    resets_in_step = False
 
     def reset(self, mask: Mask | None, seed: Any, options: Any, with_infos: bool) -> tuple[Any, dict[str, Any] | None]:
         """Reset all envs, or those in a mask; the observations of the others are whatever they are."""
@@ -116,14 +119,15 @@ def source_of(env: Any) -> Source | None:
 class PoolSource(Source):
     """A pool."""
 
-    owns_results = True
-
     def __init__(self, pool: Pool) -> None:
         if pool.spec.players:
             raise TensorEnvError(f"{pool.spec.id} has several players: wrap it with PettingZooWrapper")
         if pool.is_async:
             raise TensorEnvError(f"{pool!r} gives rows of some envs at a time: make it without batch_size")
         self.pool = pool
+        # A pool with several blocks of rows hands out views of them.
+        self.owns_results = pool.engine.config.blocks == 1
+        self.resets_in_step = pool.autoreset is Autoreset.SAME_STEP
         self.num_envs = pool.num_envs
         self.observation_space = pool.spec.observation.space
         self.action_space = pool.spec.action.space
@@ -155,9 +159,9 @@ class PoolSource(Source):
         """Rows of some envs at the places of these among all; the others have done nothing."""
         ids = batch.env_id
         for name in ("reward", "terminated", "truncated"):
-            column = getattr(everybody, name)
-            column[:] = 0
+            column = np.zeros_like(getattr(everybody, name))
             column[ids] = getattr(batch, name)
+            setattr(everybody, name, column)
         everybody.infos = [(int(ids[row]), info) for row, info in batch.infos]
         everybody.finals = {int(ids[row]): final for row, final in batch.finals.items()}
         return everybody
@@ -207,6 +211,7 @@ class VectorSource(Source):
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env = env
+        self.resets_in_step = (env.metadata or {}).get("autoreset_mode") is AutoresetMode.SAME_STEP
         self.num_envs = env.num_envs
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
