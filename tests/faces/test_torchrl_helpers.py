@@ -215,6 +215,14 @@ def test_trajectories_by_their_ids() -> None:
         split_trajectories(TensorDict({"x": torch.zeros(3)}, [3]))
 
 
+def test_trajectories_with_texts() -> None:
+    texts = LazyStackedTensorDict.lazy_stack([TensorDict({"text": str(i)}) for i in range(4)], 0)
+    done = torch.tensor([[False], [True], [True], [False]])
+    data = TensorDict({"text": texts.get("text"), "next": {"done": done}}, [4])
+    out = split_trajectories(data)
+    assert [row[0]["text"] for row in out] == ["0", "2", "3"]
+
+
 def test_a_spec_from_an_example() -> None:
     data = TensorDict({"o": torch.zeros(3), "g": {"n": torch.tensor(1)}, "text": "abc"})
     spec = make_composite_from_td(data)

@@ -52,14 +52,23 @@ def split_trajectories(
     lengths = _run_lengths(ids)
     if as_nested:
         return _nested(flat, lengths)
-    longest = max(lengths)
-    mask = torch.arange(longest, device=ids.device) < torch.tensor(lengths, device=ids.device).unsqueeze(-1)
-    out = flat.new_zeros(len(lengths), longest) if not mask.all() else flat.reshape(len(lengths), longest).copy()
-    if not mask.all():
-        out[mask] = flat
-    out.batch_size = torch.Size([len(lengths), longest])
+    sizes = torch.tensor(lengths, device=ids.device).unsqueeze(-1)
+    steps = torch.arange(max(lengths), device=ids.device)
+    mask = steps < sizes
+    # Where a trajectory has no step, the first one of all stands in; its tensors are then made zeros.
+    rows = torch.where(mask, sizes.cumsum(0) - sizes + steps, 0)
+    out = _without(flat[rows.reshape(-1)].reshape(*rows.shape), mask)
     out.set(key_of((*where, "mask")), mask)
     return out.refine_names(..., "time") if rollout_tensordict.names[-1] == "time" else out
+
+
+def _without(data: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
+    """The data with zeros in place of what is not in the mask; non-tensor data stays."""
+
+    def blank(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.masked_fill(~mask.reshape(*mask.shape, *[1] * (tensor.ndim - mask.ndim)), 0)
+
+    return data if mask.all() else data.apply(blank)
 
 
 def _ids_key(data: TensorDictBase, trajectory_key: NestedKey | None) -> NestedKey | None:

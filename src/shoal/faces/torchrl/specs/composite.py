@@ -349,9 +349,9 @@ class Composite(SpecTree, TensorSpec):
             values[name] = value[(rows // repeats % value.shape[0]).to(value.device)]
         return self._data(values, self._full_shape((total,)))
 
-    def _full_shape(self, shape: Any) -> torch.Size:
-        self._any_size = -1 in self._shape
-        return super()._full_shape(shape)
+    @property
+    def _any_size(self) -> bool:  # type: ignore[override]
+        return -1 in self.shape
 
 
 def _value(td: Any, name: str) -> Any:

@@ -209,24 +209,28 @@ class MultiOneHot(TensorSpec):
         self.domain = "discrete"
         self.space = BoxList.from_nvec(torch.tensor(self.nvec))
         self.mask: torch.Tensor | None = None
-        self._settle()
         self.update_mask(mask)
 
     def update_mask(self, mask: torch.Tensor | None) -> None:
         """Allow only some choices from now on; None allows all."""
         self.mask = checked_mask(mask, self.shape, self.device)
+        self._settle()
 
-    def split(self) -> list[OneHot]:
-        """A spec per vector."""
+    def _settle(self) -> None:
+        super()._settle()
         masks = [None] * len(self.nvec) if self.mask is None else self.mask.split(self.nvec, -1)
-        return [
+        self._vectors = [
             OneHot(n, shape=(*self.shape[:-1], n), device=self.device, dtype=self.dtype, mask=mask)
             for n, mask in zip(self.nvec, masks, strict=True)
         ]
 
+    def split(self) -> list[OneHot]:
+        """A spec per vector."""
+        return list(self._vectors)
+
     def rand(self, shape: Any = None) -> torch.Tensor:
         """Random one-hot vectors, each allowed one as likely as any other."""
-        return torch.cat([part.rand(shape) for part in self.split()], -1)
+        return torch.cat([part.rand(shape) for part in self._vectors], -1)
 
     def _holds(self, val: torch.Tensor) -> bool:
         return all(part.is_in(vector) for part, vector in self._pairs(val))
@@ -235,12 +239,12 @@ class MultiOneHot(TensorSpec):
         return torch.cat([part.project(vector) for part, vector in self._pairs(val)], -1)
 
     def _pairs(self, val: torch.Tensor) -> list[tuple[OneHot, torch.Tensor]]:
-        return list(zip(self.split(), val.split(self.nvec, -1), strict=True))
+        return list(zip(self._vectors, val.split(self.nvec, -1), strict=True))
 
     def encode(self, val: Any, *, ignore_device: bool = False) -> torch.Tensor:
         """Choices, given as integers along the last dim, as one-hot vectors."""
         choices = val if isinstance(val, torch.Tensor) else torch.from_numpy(np.array(val, dtype=np.int64))
-        columns = zip(self.split(), choices.unbind(-1), strict=True)
+        columns = zip(self._vectors, choices.unbind(-1), strict=True)
         vectors = torch.cat([part._encoded(column.long()) for part, column in columns], -1)
         if vectors.shape != self.shape and vectors.numel() == math.prod(self.shape):
             vectors = vectors.reshape(self.shape)

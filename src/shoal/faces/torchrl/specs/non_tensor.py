@@ -37,7 +37,6 @@ class NonTensor(TensorSpec):
         example_data: Any = None,
         batched: bool = False,
         feature_dims: int | None = None,
-        **_accepted: Any,
     ) -> None:
         self.shape = as_size(shape)
         self.device = None if device is None else torch.device(device)

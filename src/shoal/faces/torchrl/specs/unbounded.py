@@ -21,6 +21,7 @@ class Unbounded(TensorSpec):
         shape: The shape, or the length of a vector.
         device: The device, torch's default if none is given.
         dtype: The dtype, torch's default float if none is given.
+        domain: ``"continuous"`` or ``"discrete"``, by dtype if not given.
 
     Example:
         >>> Unbounded((-1, 3)).is_in(torch.zeros(7, 3))
@@ -32,11 +33,12 @@ class Unbounded(TensorSpec):
         shape: Any = (1,),
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
-        **_accepted: Any,
+        domain: str | None = None,
     ) -> None:
         self.shape = as_size(shape)
         self.device = as_device(device)
         self.dtype = as_dtype(dtype, self._default_dtype())
+        self._domain = domain
         self._settle()
 
     @classmethod
@@ -49,7 +51,7 @@ class Unbounded(TensorSpec):
         continuous = is_float(kind)
         if type(self) in (Unbounded, UnboundedContinuous, UnboundedDiscrete):
             self.__class__ = UnboundedContinuous if continuous else UnboundedDiscrete
-        self.domain = "continuous" if continuous else "discrete"
+        self.domain = self._domain or ("continuous" if continuous else "discrete")
         low, high = _limits(kind)
         size = concrete(self.shape)
         bounds = torch.tensor([low, high], dtype=self.dtype, device=self.device)
@@ -61,7 +63,7 @@ class Unbounded(TensorSpec):
         size = self._full_shape(shape)
         if self._plain:
             return torch.randn(size)
-        if self.domain == "continuous":
+        if is_float(self._kind):
             return torch.randn(size, dtype=self.dtype, device=self.device)
         low, high = _limits(self._kind)
         if self.dtype in (torch.int64, torch.uint64):
