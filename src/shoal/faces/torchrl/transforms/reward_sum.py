@@ -100,6 +100,10 @@ class RewardSum(Transform):
         """The observation spec with what the transform adds."""
         return observation_spec if self.as_reward else self._declare(observation_spec)
 
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec with what the transform reads of the step before."""
+        return state_spec if self.as_reward else self._declare(state_spec)
+
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
         """The reward spec with what the transform adds."""
         return self._declare(reward_spec) if self.as_reward else reward_spec

@@ -82,13 +82,20 @@ class StepCounter(LevelTransform):
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """The observation spec with what the transform adds."""
+        return self._declare(observation_spec)
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec with what the transform reads of the step before."""
+        return self._declare(state_spec)
+
+    def _declare(self, spec: Composite) -> Composite:
+        largest = torch.iinfo(torch.int64).max
         for level in self.levels:
-            largest = torch.iinfo(torch.int64).max
-            make_levels(observation_spec, level)
-            observation_spec[key_of((*level.path, self.step_count_key))] = Bounded(
+            make_levels(spec, level)
+            spec[key_of((*level.path, self.step_count_key))] = Bounded(
                 0, largest, shape=level.shape, dtype=torch.int64, device=level.device
             )
-        return observation_spec
+        return spec
 
     def transform_done_spec(self, done_spec: Composite) -> Composite:
         """The done spec with what the transform adds."""

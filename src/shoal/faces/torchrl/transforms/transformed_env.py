@@ -48,6 +48,8 @@ class TransformedEnv(EnvBase):
     """
 
     _fills_skipped_rows = True
+    # The env inside may offer to be stepped as arrays, and the transforms would not see that.
+    _array_env = None
 
     def __init__(
         self,
