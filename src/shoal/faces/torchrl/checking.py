@@ -111,14 +111,21 @@ def _strays(env: EnvBase, step: TensorDictBase, check_dtype: bool) -> Iterator[s
 
 def _unmasked(spec: Any) -> Any:
     """A spec without masks: those of actions are of the step that comes next, and not of the one that was made."""
-    leaves = [] if isinstance(spec, StackedComposite) else spec.values(True, True)
-    if all(getattr(leaf, "mask", None) is None for leaf in leaves):
-        return spec
     unmasked = spec.clone()
-    for leaf in unmasked.values(True, True):
-        if getattr(leaf, "mask", None) is not None:
-            leaf.update_mask(None)
+    for leaf in list(_masked_leaves(unmasked)):
+        leaf.update_mask(None)
     return unmasked
+
+
+def _masked_leaves(spec: Any) -> Iterator[Any]:
+    if hasattr(spec, "stack_dim"):
+        for part in spec.unbind(spec.stack_dim):
+            yield from _masked_leaves(part)
+    elif hasattr(spec, "keys"):
+        for part in spec.values():
+            yield from _masked_leaves(part)
+    elif getattr(spec, "mask", None) is not None:
+        yield spec
 
 
 def _outside(spec: Any, td: Any, path: Path, check_dtype: bool) -> Iterator[str]:
