@@ -216,3 +216,47 @@ def test_attributes_come_from_the_env() -> None:
     env = PettingZooWrapper(Leaving(width=2))
     assert env.width == 2
     assert env.possible_agents == ["a_0", "a_1", "b"]
+
+
+class Allowing(ParallelEnv[str, Any, Any]):
+    """Two agents with different numbers of actions, of which one is allowed at a time."""
+
+    metadata = {"name": "allowing_v0"}
+    sizes = {"a_0": 3, "a_1": 5}
+
+    def __init__(self) -> None:
+        self.possible_agents = list(self.sizes)
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Dict(observation=spaces.Box(-1, 1, (2,)), action_mask=spaces.MultiBinary(self.sizes[agent]))
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(self.sizes[agent])
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.steps, self.agents = 0, list(self.sizes)
+        return self._observed(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        assert actions == {agent: self.steps % size for agent, size in self.sizes.items()}
+        self.steps += 1
+        over = dict.fromkeys(self.agents, self.steps >= 6)
+        observed = self._observed()
+        result = observed, dict.fromkeys(self.agents, 1.0), over, dict.fromkeys(self.agents, False), {}
+        self.agents = [] if self.steps >= 6 else self.agents
+        return result
+
+    def _observed(self) -> dict[str, Any]:
+        masks = {agent: np.arange(size) == self.steps % size for agent, size in self.sizes.items()}
+        return {
+            agent: {"observation": np.zeros(2, np.float32), "action_mask": mask.astype(np.int8)}
+            for agent, mask in masks.items()
+        }
+
+
+@pytest.mark.parametrize("group_map", [None, MarlGroupMapType.ONE_GROUP_PER_AGENT])
+def test_masks_of_agents_with_different_actions(group_map: Any) -> None:
+    env = PettingZooWrapper(Allowing(), group_map=group_map)
+    assert env.rollout(9).shape == (6,)
+    check_env_specs(env)

@@ -242,7 +242,11 @@ class PettingZooWrapper(EnvWrapper):
     def _allow(self, group: AgentGroup, rows: TensorDictBase) -> None:
         """Let actions drawn at random be allowed ones."""
         spec = self.full_action_spec[group.name, "action"]
-        spec.update_mask(rows.get("action_mask"))
+        if hasattr(spec, "update_mask"):
+            spec.update_mask(rows.get("action_mask"))
+            return
+        for part, row in zip(spec.unbind(0), rows.unbind(0), strict=True):
+            part.update_mask(row.get("action_mask"))
 
     def _set_seed(self, seed: int | None) -> None:
         self._restart(seed=seed)
