@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensor_envs import Adder, Story, Walk, assert_same
 
 from shoal.adapters.byte_rows import ByteRow, RowBuffer
 from shoal.adapters.tensordict_env import APPLY, LOOSE, NEXT_ROW, AnyObject, TensorDictEnv, Wish
 from shoal.errors import ActionError, SpecError
 from shoal.faces.torchrl import EnvMetaData, GymEnv
 from shoal.faces.torchrl.batched.crossing import Traffic, crossings_of
-from tensor_envs import Adder, Story, Walk, assert_same
 
 DTYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -122,7 +122,14 @@ class Slot:
 @pytest.mark.parametrize("all_loose", [False, True])
 @pytest.mark.parametrize(
     "make",
-    [Walk, lambda: Walk(batch_size=(2, 2)), lambda: Walk(dtype=torch.bfloat16), Adder, Story, lambda: GymEnv("CartPole-v1")],
+    [
+        Walk,
+        lambda: Walk(batch_size=(2, 2)),
+        lambda: Walk(dtype=torch.bfloat16),
+        Adder,
+        Story,
+        lambda: GymEnv("CartPole-v1"),
+    ],
 )
 def test_the_slot_returns_what_the_env_does(make: Any, all_loose: bool) -> None:
     slot, twin = Slot(make(), all_loose=all_loose), make()

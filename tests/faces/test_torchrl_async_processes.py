@@ -12,13 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensor_envs import Adder, Walk, assert_same
-from tensordict import TensorDict, TensorDictBase
 
 from shoal.errors import WorkerDied
 from shoal.faces.torchrl import AsyncEnvPool, GymEnv, ParallelEnv, ProcessorAsyncEnvPool, SerialEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from tensordict import TensorDict, TensorDictBase
 
 SOON_S = 30.0
 pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes share:UserWarning")
@@ -86,10 +87,11 @@ def test_an_error_comes_with_its_traceback_and_the_others_go_on(pool: Callable[.
         try:
             got += indices(env.async_step_recv(timeout=SOON_S))
         except RuntimeError as error:
-            assert "step 1 is one too many" in str(error)
-            assert "in _step" in str(error)
-            got.append("error")
-    assert sorted(got, key=str) == [0, "error"]
+            got.append(str(error))
+    told = str(max(got, key=str))
+    assert 0 in got
+    assert "step 1 is one too many" in told
+    assert "in _step" in told
     env.async_reset_send(env_index=[1])
     env.async_reset_recv()
     assert env.step(td.exclude("next"))["next", "count"].flatten().tolist() == [2, 1]
@@ -101,8 +103,7 @@ def test_a_dead_worker_is_told_and_close_works(pool: Callable[..., AsyncEnvPool]
     os.kill(root["count"][1].item(), signal.SIGKILL)
     env.async_step_send(env.rand_action(root))
     with pytest.raises(WorkerDied, match="SIGKILL"):
-        for _ in range(2):
-            env.async_step_recv(timeout=SOON_S)
+        env.async_step_recv(min_get=2, timeout=SOON_S)
     env.close()
 
 

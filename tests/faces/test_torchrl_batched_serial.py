@@ -243,7 +243,7 @@ def test_a_partial_reset_keeps_what_it_is_given() -> None:
     td["_reset"] = torch.tensor([[True], [False], [True]])
     out = env.reset(td)
     assert out is td
-    assert "_reset" not in out.keys()
+    assert out.get("_reset", None) is None
     assert out["count"].flatten().tolist() == [0, 1, 0]
     assert torch.equal(out["place"][1], before[1])
     assert env.resets == [2, 1, 2]
@@ -333,9 +333,9 @@ def test_attributes_are_those_of_all() -> None:
     assert env.limit == [2, 4]  # not started yet
     assert env.echo(1, b=2) == [(2, 1, ("b", 2)), (4, 1, ("b", 2))]
     with pytest.raises(AttributeError):
-        env.no_such_attribute
+        _ = env.no_such_attribute
     with pytest.raises(AttributeError):
-        env._private
+        _ = env._private
     env.close()
 
 
@@ -370,7 +370,14 @@ def test_a_view_shares_the_envs() -> None:
 
 @pytest.mark.parametrize(
     ("index", "places"),
-    [(1, [1]), (-1, [2]), (slice(None, None, 2), [0, 2]), ([2, 0], [2, 0]), (range(2), [0, 1]), (torch.tensor([1]), [1])],
+    [
+        (1, [1]),
+        (-1, [2]),
+        (slice(None, None, 2), [0, 2]),
+        ([2, 0], [2, 0]),
+        (range(2), [0, 1]),
+        (torch.tensor([1]), [1]),
+    ],
     ids=str,
 )
 def test_places(index: Any, places: list[int]) -> None:

@@ -105,7 +105,9 @@ class Agents(EnvBase):
         self.observation_spec = Composite(
             {f"group{g}": Composite(val=Unbounded((2, 1), dtype=torch.int64), shape=(2,)) for g in (0, 1)}
         )
-        self.action_spec = Composite({f"group{g}": Composite(action=Categorical(2, shape=(2,)), shape=(2,)) for g in (0, 1)})
+        self.action_spec = Composite(
+            {f"group{g}": Composite(action=Categorical(2, shape=(2,)), shape=(2,)) for g in (0, 1)}
+        )
         self.reward_spec = Composite({f"group{g}": Composite(reward=Unbounded((2, 1)), shape=(2,)) for g in (0, 1)})
         self.done_spec = Composite(
             {f"group{g}": Composite(done=Categorical(shape=(2, 1), **FLAG), shape=(2,)) for g in (0, 1)}
@@ -123,7 +125,9 @@ class Agents(EnvBase):
         for g in (0, 1):
             self.val[g] += 1 + tensordict[f"group{g}", "action"].reshape(2, 1)
             done = self.val[g] >= self.limits[g]
-            out[f"group{g}"] = TensorDict({"val": self.val[g].clone(), "reward": self.val[g].float(), "done": done}, [2])
+            out[f"group{g}"] = TensorDict(
+                {"val": self.val[g].clone(), "reward": self.val[g].float(), "done": done}, [2]
+            )
         return out
 
     def _set_seed(self, seed: int | None) -> None:
@@ -176,7 +180,9 @@ class Story(EnvBase):
 
     def _told(self) -> TensorDict:
         told = TensorDict({"tokens": torch.arange(self.n + 1), "n": torch.tensor([float(self.n)])}, [])
-        return told.set("text", NonTensorData((self.word, self.n) if not isinstance(self.word, str) else f"{self.word} {self.n}"))
+        return told.set(
+            "text", NonTensorData((self.word, self.n) if not isinstance(self.word, str) else f"{self.word} {self.n}")
+        )
 
     def _set_seed(self, seed: int | None) -> None:
         pass
@@ -186,7 +192,7 @@ def assert_same(a: Any, b: Any, path: str = "") -> None:
     """Hold two TensorDicts against each other: batch sizes, keys, dtypes, shapes and values of all rows."""
     assert a.batch_size == b.batch_size, path
     assert set(a.keys()) == set(b.keys()), path
-    for key in a.keys():
+    for key in list(a.keys()):
         here = f"{path}/{key}"
         try:
             x, y = a.get(key), b.get(key)

@@ -1,8 +1,8 @@
 """Named tensors of fixed shapes and dtypes, one after another in a row of bytes.
 
 A pool keeps one column per leaf of a space, and wants the same leaves from all its envs. Envs of TensorDicts have many
-small leaves (a reward, three flags), dtypes that numpy does not know, and neighbours with other shapes. So all that such
-an env returns is one leaf for the pool: a row of bytes, of which the env's own ``ByteRow`` knows what is where.
+small leaves (a reward, three flags), dtypes that numpy does not know, and neighbours with other shapes. So all that
+such an env returns is one leaf for the pool: a row of bytes, of which the env's own ``ByteRow`` knows what is where.
 """
 
 from __future__ import annotations

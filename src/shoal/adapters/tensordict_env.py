@@ -12,10 +12,10 @@ For the slot such an env never ends: its flags are data, and what to do about th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -24,9 +24,12 @@ from tensordict import NonTensorData, TensorDict
 
 from shoal.adapters.byte_rows import ByteRow, Key, RowBuffer, tensors_in
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 HEADER_BYTES = 1
 LOOSE, NEXT_ROW, NEXT_LOOSE = "loose", "next_row", "next_loose"
-APPLY = "__shoal_apply__"
+APPLY, PACE = "__shoal_apply__", "__shoal_pace__"
 _PLAIN_RESET: Mapping[str, Any] = {}
 _NOTHING: frozenset[Key] = frozenset()
 
@@ -36,6 +39,9 @@ class Wish(IntEnum):
 
     STEP = 0
     STEP_AND_MAYBE_RESET = 1
+
+
+_FUSED = int(Wish.STEP_AND_MAYBE_RESET)
 
 
 class AnyObject(Space[Any]):
@@ -83,7 +89,9 @@ class ArrayEnv(Protocol):
     def reset_arrays(self, outputs: Mapping[Key, np.ndarray[Any, Any]]) -> None:
         """Begin an episode, and write what ``reset`` would return."""
 
-    def step_arrays(self, inputs: Mapping[Key, np.ndarray[Any, Any]], outputs: Mapping[Key, np.ndarray[Any, Any]]) -> bool:
+    def step_arrays(
+        self, inputs: Mapping[Key, np.ndarray[Any, Any]], outputs: Mapping[Key, np.ndarray[Any, Any]]
+    ) -> bool:
         """Step, and write what ``step`` would return as ``"next"``; whether the episode is done."""
 
 
@@ -121,6 +129,7 @@ class TensorDictEnv:
         self._output = RowBuffer(crossing.outputs, crossing.output_bytes)
         self._next = RowBuffer(crossing.outputs, crossing.output_bytes)
         self._arrays = array_env_of(env, crossing)
+        self._steps, self._stepping_s = 0, 0.0
         self._places = [
             (field.key, field.start, field.stop, field.numpy_dtype, field.shape) for field in crossing.inputs.fields
         ]
@@ -149,27 +158,34 @@ class TensorDictEnv:
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step, and, if that is wished and an episode ends, the reset after it."""
-        row, loose = action if self._crossing.loose_inputs else (action, None)
-        is_fused = row[0] == Wish.STEP_AND_MAYBE_RESET
+        began = perf_counter()
+        info = self._stepped(action)
+        self._steps += 1
+        self._stepping_s += perf_counter() - began
+        return self._output.bytes, 0.0, False, False, info
+
+    def _stepped(self, action: Any) -> dict[str, Any]:
+        """Make a step, leave its data in the row, and return what does not fit there."""
         arrays = self._arrays
         if arrays is not None:
-            inputs = {
-                key: row[start:stop].view(dtype).reshape(shape) for key, start, stop, dtype, shape in self._places
-            }
-            is_done = arrays.step_arrays(inputs, self._output.arrays)
-            if is_done and is_fused:
+            inputs = {}
+            for key, start, stop, dtype, shape in self._places:
+                flat = action[start:stop].view(dtype)
+                inputs[key] = flat if len(shape) == 1 else flat.reshape(shape)
+            if arrays.step_arrays(inputs, self._output.arrays) and action.item(0) == _FUSED:
                 arrays.reset_arrays(self._next.arrays)
-                return self._output.bytes, 0.0, False, False, {NEXT_ROW: self._next.bytes.copy()}
-            return self._output.bytes, 0.0, False, False, {}
+                return {NEXT_ROW: self._next.bytes.copy()}
+            return {}
+        row, loose = action if self._crossing.loose_inputs else (action, None)
         td = self._input(row, loose)
-        if not is_fused:
-            return self._output.bytes, 0.0, False, False, self._put(self.env.step(td).get("next"), self._output)
+        if row.item(0) != _FUSED:
+            return self._put(self.env.step(td).get("next"), self._output)
         stepped, following = self.env.step_and_maybe_reset(td)
         info = self._put(stepped.get("next"), self._output)
         if self._begins_anew(stepped.get("next"), following):
             loose_next = self._put(following, self._next, is_first=True)
             info |= {NEXT_ROW: self._next.bytes.copy(), NEXT_LOOSE: loose_next.get(LOOSE, {})}
-        return self._output.bytes, 0.0, False, False, info
+        return info
 
     def close(self) -> None:
         """Close the env."""
@@ -179,7 +195,9 @@ class TensorDictEnv:
     # ------------------------------------------------------------------ attributes
 
     def get_wrapper_attr(self, name: str) -> Any:
-        """An attribute of the env; under a name that no env has, a way to apply a function to it."""
+        """An attribute of the env; under names that no env has, a way to apply a function to it, and its pace."""
+        if name == PACE:
+            return self._steps, self._stepping_s
         return self._apply if name == APPLY else getattr(self.env, name)
 
     def set_wrapper_attr(self, name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from shoal.faces.torchrl.codecs import ArrayCodec, Codec, DictCodec
+from shoal.faces.torchrl.codecs import ArrayCodec, DictCodec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,10 +48,9 @@ class GymArrays:
         self._wrapper = wrapper
         self._step, self._reset = wrapper._env.step, wrapper._env.reset
         self._key = wrapper._observation_key
-        self._codec: Codec = wrapper._observation_codec
+        self._codec: Any = wrapper._observation_codec
         self._write_action = wrapper._action_codec.write
         self._is_box = isinstance(self._codec, ArrayCodec)
-        self._allows_done = wrapper._allow_done_after_reset
 
     def reset_arrays(self, outputs: Arrays) -> None:
         """Begin an episode, and write what ``reset`` would return."""
@@ -73,7 +72,7 @@ class GymArrays:
 
     def _put_observation(self, obs: Any, outputs: Arrays) -> None:
         if self._key is None:
-            for name, value in self._codec.entries(obs, True).items():  # type: ignore[attr-defined]
+            for name, value in self._codec.entries(obs, True).items():
                 outputs[name][...] = value
             return
         place = outputs[self._key]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from shoal.build import make_pool
 from shoal.errors import ArgumentError, FaultError
 from shoal.faces.torchrl.async_pool.pool import AsyncEnvPool
-from shoal.faces.torchrl.batched.attributes import attributes_here
 from shoal.faces.torchrl.batched.remote import itself
 
 if TYPE_CHECKING:

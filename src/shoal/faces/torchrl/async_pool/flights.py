@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDictBase
 
@@ -12,6 +13,8 @@ from shoal.errors import ActionError, ArgumentError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from shoal.batch import Batch
 
 INDEX = "env_index"
 
@@ -76,8 +79,10 @@ def addressed(td: TensorDictBase | None, env_index: Any, env_dims: int, count: i
         return Address([i], None if td is None else td.unsqueeze(0), is_alone=True)
     if td is not None and len(td.batch_size) == env_dims:
         td = td.unsqueeze(0)
-    if env_index is None:
-        ids = list(range(count)) if td is None else _indices_in(td)
+    if env_index is None and td is None:
+        ids = list(range(count))
+    elif env_index is None:
+        ids = _indices_in(td)
     else:
         ids = [int(i) for i in env_index]
     _check(ids, count)
@@ -164,3 +169,24 @@ class Flights:
         """These have failed."""
         for i in ids:
             self._of.pop(i, None)
+
+
+def by_number(batch: Batch) -> Batch:
+    """The same rows, in the order of the envs' numbers."""
+    order = np.argsort(batch.env_id)
+    if (order[:-1] < order[1:]).all():
+        return batch
+    place = {int(old): new for new, old in enumerate(order)}
+    batch.obs, batch.env_id = batch.obs[order], batch.env_id[order]
+    batch.infos = sorted((place[row], info) for row, info in batch.infos) if batch.infos else ()
+    return batch
+
+
+def check_limits(least: int, most: int | None, timeout: float | None) -> None:
+    """Refuse a receive whose limits make no sense."""
+    if least < 1:
+        raise ArgumentError(f"min_get: expected at least 1, got {least}")
+    if most is not None and most < least:
+        raise ArgumentError(f"max_get: expected at least min_get, which is {least}, got {most}")
+    if timeout is not None and timeout < 0:
+        raise ArgumentError(f"timeout: expected seconds, got {timeout}")

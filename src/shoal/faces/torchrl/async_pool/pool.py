@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from tensordict import NonTensorData, TensorDictBase
 
 from shoal.adapters.tensordict_env import Wish
 from shoal.errors import ArgumentError, FaultError, StateError
 from shoal.faces.torchrl.async_pool.counting import RecvCounts
-from shoal.faces.torchrl.async_pool.flights import INDEX, Address, Flight, Flights, addressed, index_entry
-from shoal.faces.torchrl.batched.creator import is_env
+from shoal.faces.torchrl.async_pool.flights import (
+    INDEX,
+    Flight,
+    Flights,
+    addressed,
+    by_number,
+    check_limits,
+    index_entry,
+)
+from shoal.faces.torchrl.async_pool.members import members_of
+from shoal.faces.torchrl.async_pool.translating import Translation
 from shoal.faces.torchrl.batched.group import EnvGroup
 from shoal.faces.torchrl.batched.hosts import OnPool, told
-from shoal.faces.torchrl.batched.members import Members
 from shoal.faces.torchrl.batched.slots import MakeSlot, patience_s
 from shoal.faces.torchrl.batched.stacking import put, renewed
 from shoal.faces.torchrl.fast_td import entries_of
 from shoal.faces.torchrl.specs import NonTensor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.adapters.tensordict_env import Crossing
     from shoal.batch import Batch
     from shoal.pool import Pool
@@ -68,6 +76,7 @@ class AsyncEnvPool(EnvGroup):
     _engine = ""
 
     def __new__(cls, env_makers: Any = None, *, backend: str = "threading", **options: Any) -> Any:
+        """An instance of the backend's own class."""
         from shoal.faces.torchrl.async_pool import CLASSES
 
         if backend not in CLASSES:
@@ -165,12 +174,12 @@ class AsyncEnvPool(EnvGroup):
         return self._with_index(stepped), self._with_index(root)
 
     def _with_index(self, td: TensorDictBase) -> TensorDictBase:
-        if INDEX not in td.keys():
+        if td.get(INDEX, None) is None:
             put(td, INDEX, self._indices)
         return td
 
-    def _failures(self) -> _Translation:
-        return _Translation(self._translated)
+    def _failures(self) -> Translation:
+        return Translation(self._translated)
 
     # ------------------------------------------------------------------ sending
 
@@ -204,7 +213,7 @@ class AsyncEnvPool(EnvGroup):
             wishes = host.wishes(address.ids, rows, [kwargs or {}] * len(address.ids))
             host.pool.async_reset(options=wishes, env_id=address.ids)
         else:
-            host.pool.send(host.traffic.pack(address.td, address.ids, _WISHES[call]), address.ids)  # type: ignore[arg-type]
+            host.pool.send(host.traffic.pack(address.td, address.ids, _WISHES[call]), address.ids)
         self._flights.take_off(address, call)
         self._counts.note_send(address.ids)
 
@@ -244,7 +253,7 @@ class AsyncEnvPool(EnvGroup):
         max_get: int | None = None,
         timeout: float | None = None,
     ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Wait for steps, and return those that are ready with the roots of the steps after; see ``async_step_recv``."""
+        """Wait for steps; return those that are ready, and the roots of the steps after: see ``async_step_recv``."""
         batch, flights = self._receive("step_and_maybe_reset", min_get, env_index, max_get, timeout)
         stepped = self._followed(batch, flights)
         root = self._plan().advance(stepped)
@@ -279,7 +288,7 @@ class AsyncEnvPool(EnvGroup):
         if env_index is None:
             ids = self._flights.waiting(call)
             least = self.min_get if min_get is None else min_get
-            _check_limits(least, max_get, timeout)
+            check_limits(least, max_get, timeout)
             if len(ids) < least:
                 raise StateError(f"async_{call}_recv: {least} results are wanted, and {len(ids)} are under way")
         else:
@@ -311,7 +320,7 @@ class AsyncEnvPool(EnvGroup):
             if rows == list(range(source.batch_size[0])):
                 return source.copy()
             return source[torch.as_tensor(rows)]
-        return self._host.traffic.stacked([flight.given() for flight in flights])  # type: ignore[misc]
+        return self._host.traffic.stacked([flight.given() for flight in flights])
 
     def _index_of(self, batch: Batch) -> Any:
         ids = batch.env_id.tolist()
@@ -354,10 +363,11 @@ class AsyncEnvPool(EnvGroup):
         Returns:
             ``batches``, ``items``, ``avg_batch_size``; ``batch_fill_ratio``, of all envs; ``partial_batch_fraction``,
             of batches that lacked an env; ``avg_observation_to_batch_ms``, how long a receive took;
-            ``avg_batch_to_action_ms``, how long an env then waited for its next command; ``consumer_busy_fraction``, the
-            time not spent in receives.
+            ``avg_batch_to_action_ms``, how long an env then waited for its next command;
+            ``consumer_busy_fraction``, the time not spent in receives.
         """
-        return self._counts.take(reset=reset)
+        counts: dict[str, float] = self._counts.take(reset=reset)
+        return counts
 
     @property
     def is_closed(self) -> bool:
@@ -377,61 +387,3 @@ class AsyncEnvPool(EnvGroup):
 
     def __del__(self) -> None:
         self.shutdown()
-
-
-class _Translation:
-    """Turns failures of envs into what the pool raises for them."""
-
-    def __init__(self, translate: Callable[[FaultError], BaseException]) -> None:
-        self._translate = translate
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, FaultError):
-            translated = self._translate(error)
-            if translated is not error:
-                raise translated from translated.__cause__
-
-
-def members_of(given: Sequence[Any], kwargs: Any) -> Members:
-    """Makers of envs from functions and envs."""
-    if not given:
-        raise ArgumentError("env_makers: expected at least one")
-    if isinstance(kwargs, (list, tuple)) and len(kwargs) != len(given):
-        raise ArgumentError(f"create_env_kwargs: expected {len(given)} dicts, one per env, got {len(kwargs)}")
-    return Members(len(given), [Existing(env) if is_env(env) else env for env in given], kwargs)
-
-
-class Existing:
-    """Hands out an env that exists."""
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-
-    def __call__(self, **kwargs: Any) -> Any:
-        """The env."""
-        if kwargs:
-            raise ArgumentError("create_env_kwargs: an env that exists takes none")
-        return self.env
-
-
-def by_number(batch: Batch) -> Batch:
-    """The same rows, in the order of the envs' numbers."""
-    order = np.argsort(batch.env_id)
-    if (order[:-1] < order[1:]).all():
-        return batch
-    place = {int(old): new for new, old in enumerate(order)}
-    batch.obs, batch.env_id = batch.obs[order], batch.env_id[order]
-    batch.infos = sorted((place[row], info) for row, info in batch.infos) if batch.infos else ()
-    return batch
-
-
-def _check_limits(least: int, most: int | None, timeout: float | None) -> None:
-    if least < 1:
-        raise ArgumentError(f"min_get: expected at least 1, got {least}")
-    if most is not None and most < least:
-        raise ArgumentError(f"max_get: expected at least min_get, which is {least}, got {most}")
-    if timeout is not None and timeout < 0:
-        raise ArgumentError(f"timeout: expected seconds, got {timeout}")

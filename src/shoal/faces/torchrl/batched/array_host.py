@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
 
 from shoal.adapters.tensordict_env import ArrayEnv, Crossing, array_env_of
 from shoal.errors import ActionError
@@ -15,6 +14,8 @@ from shoal.faces.torchrl.batched.stacking import nested
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tensordict import TensorDictBase
 
     Following = tuple[list[int], TensorDictBase | None]
 

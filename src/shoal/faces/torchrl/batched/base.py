@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.batched.members import Kwargs, Maker
     from shoal.faces.torchrl.metadata import EnvMetaData
 
-_SAME_DEVICE: Any = object()
-
 
 class BatchedEnv(EnvGroup):
     """Several envs as one, each made by a function.
@@ -39,7 +37,7 @@ class BatchedEnv(EnvGroup):
         metadata_from_workers: Look at the specs in a worker process instead of making an env in this one.
         shutdown_timeout: Seconds that envs have to close.
         shared_memory: Taken for compatibility, as are ``memmap``, ``share_individual_td``, ``policy_proof``,
-            ``non_blocking``, ``consolidate`` and ``daemon``: data goes through memory that the workers share in any case.
+            ``non_blocking``, ``consolidate`` and ``daemon``: data goes through memory that workers share in any case.
         memmap: See above.
         share_individual_td: See above.
         policy_proof: See above.
@@ -139,7 +137,7 @@ class BatchedEnv(EnvGroup):
         if host is None:
             self.start()
             host = self.__dict__["_host"]
-        return host  # type: ignore[return-value]
+        return host
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close the envs; they are made anew when they are needed again.
@@ -263,6 +261,8 @@ def _common_device(metas: Sequence[EnvMetaData]) -> torch.device | None:
 def _refuse_empty_groups(meta: EnvMetaData) -> None:
     for group in ("input_spec", "output_spec"):
         for name, spec in meta.specs[group].items():
-            empty = [key for key in spec.keys(include_nested=True) if hasattr(spec[key], "is_empty") and spec[key].is_empty()]
+            empty = [
+                key for key in spec.keys(include_nested=True) if hasattr(spec[key], "is_empty") and spec[key].is_empty()
+            ]
             if empty:
                 raise TensorEnvError(f"{name}: {empty[0]!r} is an empty Composite; envs of a batch must have none")

@@ -5,21 +5,23 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
 from shoal.errors import TensorEnvError
 from shoal.faces.torchrl.metadata import EnvMetaData
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 
 class EnvCreator:
     """Makes envs of one kind, wherever it is called.
 
     One env is made at once, reset and stepped, to learn what it is. TensorDicts in its state (statistics that a
-    transform keeps, for example) are moved to memory that all envs of this creator share, in whichever process they are:
-    what one of them learns, all of them know.
+    transform keeps, for example) are moved to memory that all envs of this creator share, in whichever process they
+    are: what one of them learns, all of them know.
 
     Args:
         create_env_fn: Makes an env.
@@ -47,11 +49,10 @@ class EnvCreator:
         share_memory: bool = True,
         **kwargs: Any,
     ) -> None:
-        if isinstance(create_env_fn, EnvCreator):
-            kwargs = {**create_env_fn.create_env_kwargs, **kwargs}
-            create_env_fn = create_env_fn.create_env_fn
-        self.create_env_fn = create_env_fn
-        self.create_env_kwargs: dict[str, Any] = {**(create_env_kwargs or {}), **kwargs}
+        inner = create_env_fn if isinstance(create_env_fn, EnvCreator) else None
+        self.create_env_fn: Callable[..., Any] = create_env_fn if inner is None else inner.create_env_fn
+        before = {} if inner is None else inner.create_env_kwargs
+        self.create_env_kwargs: dict[str, Any] = {**before, **(create_env_kwargs or {}), **kwargs}
         self.share_memory = share_memory
         self.init_()
 
@@ -106,7 +107,7 @@ class EnvCreator:
 
 
 def is_env(value: Any) -> bool:
-    """Whether something is an env, of this dialect or of TorchRL's own, and not a class or a function that makes one."""
+    """Whether something is an env, of this dialect or of TorchRL's own, and not a class or a function of them."""
     return not isinstance(value, type) and hasattr(value, "rollout") and hasattr(value, "fake_tensordict")
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
 
 from shoal.adapters.byte_rows import ByteRow, Key
 from shoal.adapters.tensordict_env import HEADER_BYTES, LOOSE, NEXT_LOOSE, NEXT_ROW, Crossing, Wish, plain, wrapped
@@ -22,6 +21,8 @@ from shoal.faces.torchrl.specs import NonTensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tensordict import TensorDictBase
 
     from shoal.batch import Batch
     from shoal.faces.torchrl.metadata import EnvMetaData
@@ -194,19 +195,20 @@ class Traffic:
             return torch.stack(list(rows), 0)
         return stack_rows(rows, lazily=self._stack == "lazy" or (self._stack == "as_alike" and not self._is_one_kind))
 
-    def _entries(
-        self, crossing: Crossing, rows: np.ndarray[Any, Any], *, is_first: bool
-    ) -> dict[Key, torch.Tensor]:
+    def _entries(self, crossing: Crossing, rows: np.ndarray[Any, Any], *, is_first: bool) -> dict[Key, torch.Tensor]:
         tensors = crossing.outputs.unpack(rows)
         if self.device is not None:
             tensors = [tensor.to(self.device) for tensor in tensors]
         named = zip(crossing.outputs.fields, tensors, strict=True)
         return {field.key: tensor for field, tensor in named if not (is_first and field.key in crossing.only_at_step)}
 
+
 def _required(td: TensorDictBase, key: Key) -> Any:
     value = td.get(key, None)
     if value is None:
-        raise _MissingEntry(f"{key!r}: the envs read it, and the TensorDict has only {sorted(map(str, td.keys(True, True)))}")
+        raise _MissingEntry(
+            f"{key!r}: the envs read it, and the TensorDict has only {sorted(map(str, td.keys(True, True)))}"
+        )
     return value
 
 

@@ -1,6 +1,6 @@
 """Several envs as one: what batched envs and views of them have in common.
 
-The first dim of the batch is one row per env. A step or a reset with a mask goes to the envs it names, and only to them.
+The first dim of the batch is one row per env. A step or a reset with a mask goes to the envs it names, and no others.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase
 
 from shoal.errors import ArgumentError, TensorEnvError
 from shoal.faces.torchrl.batched.crossing import are_alike
@@ -20,6 +19,8 @@ from shoal.faces.torchrl.fast_td import entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tensordict import TensorDictBase
 
     from shoal.faces.torchrl.batched.hosts import Host
     from shoal.faces.torchrl.metadata import EnvMetaData
@@ -209,7 +210,7 @@ class EnvGroup(EnvBase):
     def _set_seed(self, seed: int | None) -> None:
         self.set_seed(seed)
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The state of every env, as ``worker0``, ``worker1``, ..."""
         states = self._running().apply(self._ids, state_of, [()] * len(self._ids))
         return {f"worker{place}": state for place, state in enumerate(states)}

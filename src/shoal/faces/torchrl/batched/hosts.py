@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
 from shoal.adapters.tensordict_env import APPLY, Wish
@@ -21,6 +20,8 @@ from shoal.faces.torchrl.batched.stacking import stack_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import torch
 
     from shoal.faces.torchrl.metadata import EnvMetaData
     from shoal.pool import Pool
@@ -213,7 +214,7 @@ class InProcess:
             rows.append(env.step(given).get("next").select(*self._steps[i], strict=False))
         return self._stacked(rows)
 
-    def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> None:
+    def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> tuple[TensorDictBase, Following] | None:
         """There is no shorter way here."""
         return None
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import TensorEnvError
 from shoal.faces.torchrl.batched.creator import EnvCreator, get_env_metadata, is_env
-from shoal.faces.torchrl.metadata import EnvMetaData
+
+if TYPE_CHECKING:
+    from shoal.faces.torchrl.metadata import EnvMetaData
 
 Maker = Callable[..., Any]
 Kwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -30,7 +32,7 @@ class Members:
 
     def __init__(self, count: int, makers: Maker | Sequence[Maker], kwargs: Kwargs = None) -> None:
         self.is_single_task = not isinstance(makers, (list, tuple))
-        given = [makers] * count if self.is_single_task else list(makers)  # type: ignore[arg-type]
+        given: list[Any] = list(makers) if isinstance(makers, (list, tuple)) else [makers] * count
         if len(given) != count:
             raise TensorEnvError(f"create_env_fn: expected {count} callables, one per env, got {len(given)}")
         for maker in given:

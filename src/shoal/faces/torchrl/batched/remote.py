@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CALLABLE, VALUE = "callable", "value"
 

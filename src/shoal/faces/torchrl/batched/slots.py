@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from shoal.adapters.tensordict_env import Crossing, TensorDictEnv
 from shoal.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _DEFAULT_TIMEOUT_S = 10_000.0
 
@@ -64,6 +66,7 @@ def patience_s() -> float:
         return float(told)
     except ValueError:
         raise ArgumentError(f"BATCHED_PIPE_TIMEOUT: expected seconds, got {told!r}") from None
+
 
 def start_method_of(name: str | None) -> str | None:
     """A start method by its name here; a fork is made only where it does no harm."""

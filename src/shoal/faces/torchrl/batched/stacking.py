@@ -32,7 +32,7 @@ def nested(
     device: torch.device | None = None,
     sizes: Sizes | None = None,
 ) -> TensorDict:
-    """A TensorDict of entries by key, with a TensorDict for each level; ``sizes`` has what levels add to the batch size."""
+    """A TensorDict of entries by key, with one for each level; ``sizes`` has what levels add to the batch size."""
     if not any(isinstance(key, tuple) for key in entries):
         return build(dict(entries), batch_size, device)  # type: ignore[arg-type]
     tree: dict[str, Any] = {}
@@ -45,9 +45,7 @@ def nested(
     return _grow(tree, (), batch_size, device, sizes or {})
 
 
-def _grow(
-    tree: dict[str, Any], path: Path, lead: torch.Size, device: torch.device | None, sizes: Sizes
-) -> TensorDict:
+def _grow(tree: dict[str, Any], path: Path, lead: torch.Size, device: torch.device | None, sizes: Sizes) -> TensorDict:
     own = {
         name: _grow(value, (*path, name), lead, device, sizes) if isinstance(value, dict) else value
         for name, value in tree.items()
@@ -103,7 +101,8 @@ def _spread_dense(rows: TensorDictBase, places: torch.Tensor, count: int) -> Ten
 
 def _is_all_tensors(td: TensorDictBase) -> bool:
     return all(
-        isinstance(value, torch.Tensor) or (type(value) is TensorDict and _is_all_tensors(value)) for value in td.values()
+        isinstance(value, torch.Tensor) or (type(value) is TensorDict and _is_all_tensors(value))
+        for value in td.values()
     )
 
 

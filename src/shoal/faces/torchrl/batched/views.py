@@ -24,7 +24,9 @@ class EnvView(EnvGroup):
     """
 
     def __init__(self, whole: BatchedEnv, places: list[int]) -> None:
-        super().__init__([whole._metas[place] for place in places], [whole._ids[place] for place in places], whole.device)
+        super().__init__(
+            [whole._metas[place] for place in places], [whole._ids[place] for place in places], whole.device
+        )
         self.__dict__["_whole"] = whole
 
     def _running(self) -> Host:
