@@ -125,6 +125,18 @@ def test_entries_must_fit_in() -> None:
         Composite(a=3)
 
 
+def test_nested_specs_take_over_what_they_were_not_given() -> None:
+    inner = Composite(action=Categorical(2, shape=(4,)), deep=Composite(x=Unbounded((4, 2))), text=NonTensor(shape=()))
+    spec = Composite(agent=inner, shape=(4,), device="cpu")
+    assert inner.shape == ()
+    assert spec["agent"].shape == spec["agent", "deep"].shape == spec["agent", "text"].shape == (4,)
+    assert spec["agent", "deep"].device == torch.device("cpu")
+    with pytest.raises(ValueError, match="'agent' begins"):
+        Composite(agent=Composite(action=Categorical(2, shape=(3,))), shape=(4,))
+    whole = Composite(x=Unbounded((4, 2)), shape=(4,))
+    assert Composite(a=whole, shape=(4,))["a"] is whole
+
+
 def test_membership_names_the_entry() -> None:
     spec = Composite(a=Composite(b=Bounded(0, 1, shape=(1,))), free=None)
     good = TensorDict({"a": {"b": torch.ones(1)}, "more": torch.zeros(3)})

@@ -214,10 +214,7 @@ class TensorSpec(Reshaping):
         device = torch.device(dest)
         if device == self.device:
             return self
-        out = self._with_tensors(lambda tensor: tensor.to(device))
-        out.device = device
-        out._settle()
-        return out
+        return self._with_tensors(lambda tensor: tensor.to(device), device=device)
 
     def cpu(self) -> Self:
         """The spec on the CPU."""
@@ -232,13 +229,13 @@ class TensorSpec(Reshaping):
         return self
 
     def _as_dtype(self, dtype: torch.dtype) -> Self:
-        out = self._with_tensors(lambda tensor: tensor)
-        out.dtype = dtype
-        out._settle()
-        return out
+        return self._with_tensors(lambda tensor: tensor, dtype=dtype)
 
-    def _with_tensors(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Self:
+    def _with_tensors(self, change: Callable[[torch.Tensor], torch.Tensor], **fields: Any) -> Self:
+        """A spec with its tensors changed, and some fields set."""
         out = copy.copy(self)
+        for name, value in fields.items():
+            setattr(out, name, value)
         for name in self._held:
             tensor = getattr(self, name)
             if tensor is not None:
@@ -258,10 +255,7 @@ class TensorSpec(Reshaping):
         if lead > self._lead:
             raise ValueError(f"the last dim of {type(self).__name__} of shape {tuple(self.shape)} stays as it is")
         shape = new_shape(op, self.shape)
-        out = self._with_tensors(lambda tensor: _one_where_any(op(tensor), shape))
-        out.shape = shape
-        out._settle()
-        return out
+        return self._with_tensors(lambda tensor: _one_where_any(op(tensor), shape), shape=shape)
 
     def make_neg_dim(self, dim: int) -> None:
         """Make a dim one of any size, in place."""

@@ -11,6 +11,7 @@ from tensordict import TensorDictBase
 
 from shoal.faces.torchrl import fast_td
 from shoal.faces.torchrl.specs.base import CHECK_SPEC_ENCODE, TensorSpec
+from shoal.faces.torchrl.specs.non_tensor import NonTensor
 from shoal.faces.torchrl.specs.shapes import ShapeOp, as_size, new_shape
 from shoal.faces.torchrl.specs.tree import SpecTree, _unravel
 
@@ -22,7 +23,7 @@ class Composite(SpecTree, TensorSpec):
     """Named specs: what a TensorDict may be.
 
     Args:
-        *args: Dicts of specs; nested dicts and tuples of names make nested specs.
+        *args: Dicts of specs, or Composites; nested dicts and tuples of names make nested specs.
         shape: The batch size. The shape of each entry begins with it.
         device: The device of the TensorDicts; None when the entries may be on any.
         batch_size: The same as ``shape``.
@@ -44,7 +45,7 @@ class Composite(SpecTree, TensorSpec):
 
     def __init__(
         self,
-        *args: Mapping[Any, Any],
+        *args: Mapping[Any, Any] | SpecTree,
         shape: Any = None,
         device: torch.device | str | None = None,
         batch_size: Any = None,
@@ -71,15 +72,30 @@ class Composite(SpecTree, TensorSpec):
         return self._children[name]
 
     def _put(self, name: str, spec: TensorSpec | None) -> None:
-        if spec is not None:
-            if spec.shape[: len(self.shape)] != self.shape:
-                raise ValueError(
-                    f"the shape of entry {name!r} begins with that of its Composite: {tuple(spec.shape)} in "
-                    f"{tuple(self.shape)}"
-                )
-            if self._device is not None and spec.device not in (self._device, None):
-                raise RuntimeError(f"entry {name!r} is on {spec.device}, its Composite on {self._device}")
+        if spec is None:
+            self._children[name] = None
+            return
+        if spec.ndim < self.ndim:
+            spec = self._with_batch_dims(spec)
+        if spec.shape[: self.ndim] != self.shape:
+            raise ValueError(
+                f"the shape of entry {name!r} begins with that of its Composite: {tuple(spec.shape)} in "
+                f"{tuple(self.shape)}"
+            )
+        if self._device is not None and spec.device not in (self._device, None):
+            raise RuntimeError(f"entry {name!r} is on {spec.device}, its Composite on {self._device}")
+        if isinstance(spec, Composite) and spec.device is None and self._device is not None:
+            spec = Composite(spec, shape=spec.shape, device=self._device, data_cls=spec.data_cls)
         self._children[name] = spec
+
+    def _with_batch_dims(self, spec: TensorSpec) -> TensorSpec:
+        """A nested spec that was given without the batch dims, with them: its entries have them, or have no dims."""
+        if isinstance(spec, Composite) and all(child is None or self._has_room(child) for child in spec.values()):
+            return Composite(spec, shape=self.shape, device=spec.device, data_cls=spec.data_cls)
+        return spec.expand(self.shape) if isinstance(spec, NonTensor) and not spec.shape else spec
+
+    def _has_room(self, child: TensorSpec) -> bool:
+        return child.shape[: self.ndim] == self.shape or isinstance(child, (Composite, NonTensor))
 
     def _drop(self, name: str) -> None:
         del self._children[name]
