@@ -422,3 +422,23 @@ def test_copies_are_envs_of_their_own() -> None:
     first, second = env.reset()["observation"], twin.reset()["observation"]
     assert (first == second).all()
     assert twin.unwrapped is not env.unwrapped
+
+
+class Nested(Countdown):
+    """Has its action and reward below the root."""
+
+    def _make_specs(self, env: Any) -> None:
+        self.observation_spec = Unbounded(shape=(1,), dtype=torch.int64)
+        self.action_spec = Composite(agent=Composite(action=Categorical(3)))
+        self.reward_spec = Composite(agent=Composite(reward=Unbounded((1,))))
+
+    def read_action(self, action: Any) -> Any:
+        return action.item()
+
+
+def test_actions_and_rewards_below_the_root() -> None:
+    env = Nested(start=4)
+    check_env_specs(env)
+    td = env.reset()
+    td["agent", "action"] = torch.tensor(2)
+    assert env.step(td)["next", "agent", "reward"].tolist() == [0]

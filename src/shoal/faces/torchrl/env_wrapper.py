@@ -59,7 +59,8 @@ class EnvWrapper(EnvBase):
         self._convert_actions_to_numpy = convert_actions_to_numpy
         self._constructor_kwargs = dict(kwargs)
         self._check_kwargs(kwargs)
-        self._env = self._build_env(**kwargs)
+        # Not registered as a module, should it be one: its parameters are its own.
+        self.__dict__["_env"] = self._build_env(**kwargs)
         self._make_specs(self._env)
         self.is_closed = False
         self._init_env()
@@ -108,7 +109,7 @@ class EnvWrapper(EnvBase):
         self._constructor_kwargs.update(kwargs)
         given = dict(self._constructor_kwargs)
         self._check_kwargs(given)
-        self._env = self._build_env(**given)
+        self.__dict__["_env"] = self._build_env(**given)
         self._make_specs(self._env)
         self._init_env()
 

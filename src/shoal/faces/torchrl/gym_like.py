@@ -46,7 +46,8 @@ _FLAG = np.dtype(np.bool_)
 class Layout(NamedTuple):
     """What a step needs of the specs."""
 
-    action: str | None  # the key of a lone action at the root
+    action: NestedKey | None  # the key of a lone action
+    reward: NestedKey
     reward_shape: tuple[int, ...]
     reward_dtype: np.dtype[Any]
     is_scalar_reward: bool
@@ -100,7 +101,7 @@ class GymLikeEnv(EnvWrapper):
             key = self._layout.lone_observation
             named = {key if isinstance(key, str) else key[0]: observations}
         spec = self.observation_spec
-        return {key: _owned(spec[key].encode(value, ignore_device=True)) for key, value in named.items()}
+        return {key: _owned(value, spec[key].encode(value, ignore_device=True)) for key, value in named.items()}
 
     def read_reward(self, reward: Any) -> torch.Tensor:
         """The tensor of a reward; no reward is 0."""
@@ -142,13 +143,22 @@ class GymLikeEnv(EnvWrapper):
             obs, more, terminated, truncated, done, info = self._output_transform(self._env.step(action))
             reward = more if reward is None else reward if more is None else reward + more
         entries = self.read_obs(obs)
-        entries["reward"] = self.read_reward(reward)
-        ended, cut, over, _ = self.read_done(terminated, truncated, done)
+        return self._stepped_to(entries, reward, (terminated, truncated, done), info)
+
+    def _stepped_to(
+        self, entries: dict[str, Any], reward: Any, ends: tuple[Any, Any, Any], info: Any
+    ) -> TensorDictBase:
+        """The TensorDict of what a step led to: observed entries, with the reward and the flags."""
+        ended, cut, over, _ = self.read_done(*ends)
         entries["done"] = over
         entries["terminated"] = ended
         if cut is not None:
             entries["truncated"] = cut
-        return self._finished(entries, info)
+        key, value = self._layout.reward, self.read_reward(reward)
+        if isinstance(key, str):
+            entries[key] = value
+            return self._finished(entries, info)
+        return self._finished(entries, info).set(key, value)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         if tensordict is not None:
@@ -177,7 +187,9 @@ class GymLikeEnv(EnvWrapper):
 
     def _action_in(self, tensordict: TensorDictBase) -> Any:
         key = self._layout.action
-        return tensordict if key is None else entry(tensordict, key, "step")
+        if isinstance(key, str):
+            return entry(tensordict, key, "step")
+        return tensordict.select(*self.action_keys) if key is None else tensordict.get(key)
 
     @property
     def _layout(self) -> Layout:
@@ -186,13 +198,13 @@ class GymLikeEnv(EnvWrapper):
 
     def _lay_out(self) -> Layout:
         actions, reward_keys = self.action_keys, self.reward_keys
-        lone = actions[0] if len(actions) == 1 and isinstance(actions[0], str) else None
         reward = self.full_reward_spec[reward_keys[0]] if reward_keys else None
         shape = (*self.batch_size, 1) if reward is None else tuple(reward.shape)
         read = {key for reader in self._info_readers for key in (getattr(reader, "info_spec", None) or {})}
         observed = [key for key in self.observation_keys if key not in read]
         return Layout(
-            action=lone,
+            action=actions[0] if len(actions) == 1 else None,
+            reward=reward_keys[0] if reward_keys else "reward",
             reward_shape=shape,
             reward_dtype=numpy_dtype(torch.float32 if reward is None else reward.dtype),
             is_scalar_reward=shape == (1,),
@@ -290,9 +302,9 @@ class GymLikeEnv(EnvWrapper):
                 spec.memoize_encode(True)
 
 
-def _owned(read: Any) -> Any:
-    """A spec hands on a tensor as it is, and the memory of an array: the env may go on writing there."""
-    return read.clone() if isinstance(read, torch.Tensor) else read
+def _owned(given: Any, read: Any) -> Any:
+    """What a spec made of a value; a tensor it hands on as it is, and the env may go on writing there."""
+    return read.clone() if read is given else read
 
 
 def _flag(value: Any) -> torch.Tensor:

@@ -48,10 +48,8 @@ class VectorGym:
         rows = self.source.step(action, mask, bool(wrapper._info_readers))
         entries = wrapper.read_obs(rows.obs)
         self._note_begun(entries, rows)
-        entries["reward"] = wrapper.read_reward(rows.reward)
-        ended, cut, over, _ = wrapper.read_done(rows.terminated, rows.truncated, rows.terminated | rows.truncated)
-        entries["done"], entries["terminated"], entries["truncated"] = over, ended, cut
-        return wrapper._finished(entries, rows.infos)
+        ends = (rows.terminated, rows.truncated, rows.terminated | rows.truncated)
+        return wrapper._stepped_to(entries, rows.reward, ends, rows.infos)
 
     def reset(self, td: TensorDictBase | None, seed: Any = None, options: Any = None, **kwargs: Any) -> TensorDictBase:
         """Reset all envs, or those in ``"_reset"``. Who has begun an episode already is not made to begin another."""
