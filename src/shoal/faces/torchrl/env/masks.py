@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase, is_tensor_collection
+from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
 from shoal.faces.torchrl.env.keys import Path, level_of
 from shoal.faces.torchrl.fast_td import entries_of
@@ -123,7 +123,7 @@ def _select_rows(mask: torch.Tensor, new: LazyStackedTensorDict, old: TensorDict
 
 
 def _select_value(mask: torch.Tensor, new: Any, old: Any) -> Any:
-    if is_tensor_collection(new) and not _is_non_tensor(new):
+    if is_tensor_collection(new) and not is_non_tensor(new):
         return select(mask, new, old)
     if not isinstance(new, torch.Tensor):
         return _select_objects(mask, new, old)
@@ -155,15 +155,11 @@ def _common_lead(first: torch.Size, second: torch.Size) -> int:
     return lead
 
 
-def _is_non_tensor(value: Any) -> bool:
-    return hasattr(value, "data") and type(value).__name__.startswith("NonTensor")
-
-
 def _select_objects(mask: torch.Tensor, new: Any, old: Any) -> Any:
     """Rows of objects: the old object stays where the mask is False and there is one."""
     if old is None:
         return new
-    if mask.numel() == 1:
-        return new if mask.item() else old
-    chosen = [n if m.any() else o for m, n, o in zip(mask.unbind(0), new.unbind(0), old.unbind(0), strict=True)]
-    return LazyStackedTensorDict.lazy_stack(chosen, 0)
+    if not mask.ndim or not new.ndim:
+        return new if mask.any() else old
+    rows = zip(mask.unbind(0), new.unbind(0), old.unbind(0), strict=True)
+    return LazyStackedTensorDict.lazy_stack([_select_objects(*row) for row in rows], 0)
