@@ -108,16 +108,18 @@ class ChessEnv(EnvBase):
 
     def _makers_of(self, legal_moves: bool, pixels: bool) -> dict[str, Callable[[Position], torch.Tensor]]:
         """How the entries that are tensors are made of a position."""
-        makers: dict[str, Callable[[Position], torch.Tensor]] = {
-            "turn": lambda position: torch.tensor(position.is_white_to_move)
-        }
+        makers: dict[str, Callable[[Position], torch.Tensor]] = {"turn": _turn_of}
         if self.mask_actions:
             makers["action_mask"] = _mask_of
         if legal_moves:
             makers["legal_moves"] = _list_of
         if pixels:
-            makers["pixels"] = lambda position: self._rules.pixels_of(position.board)
+            makers["pixels"] = self._picture_of
         return makers
+
+    def _picture_of(self, position: Position) -> torch.Tensor:
+        picture: torch.Tensor = self._rules.pixels_of(position.board)
+        return picture
 
     def _set_specs(self) -> None:
         count = len(san_vocabulary())
@@ -345,6 +347,10 @@ def _rules(pixels: bool) -> Any:
 def _draw(position: Position) -> int:
     legal = list(position.legal)
     return legal[int(torch.randint(len(legal), ()))] if legal else len(san_vocabulary()) - 1
+
+
+def _turn_of(position: Position) -> torch.Tensor:
+    return torch.tensor(position.is_white_to_move)
 
 
 def _mask_of(position: Position) -> torch.Tensor:

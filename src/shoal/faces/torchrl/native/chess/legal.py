@@ -72,6 +72,8 @@ class _Suspects:
         us = board.turn
         king = board.king(not us)
         self._king = king
+        # No game comes to it, but a position may be set up so: whatever does not end that check gives check.
+        self._is_in_check_already = king is not None and board.was_into_check()
         self._sliders = board.occupied_co[us] & (board.bishops | board.rooks | board.queens)
         self._knight_squares = 0 if king is None else chess.BB_KNIGHT_ATTACKS[king]
         self._pawn_squares = 0 if king is None else chess.BB_PAWN_ATTACKS[not us][king]
@@ -83,7 +85,8 @@ class _Suspects:
             return False
         origin, target = move.from_square, move.to_square
         line = chess.ray(origin, king)
-        if line & self._sliders & ~chess.BB_SQUARES[origin] or move.promotion:
+        opens_line = line & self._sliders & ~chess.BB_SQUARES[origin]
+        if opens_line or move.promotion or self._is_in_check_already:
             return True
         if piece == chess.KNIGHT:
             return bool(self._knight_squares & chess.BB_SQUARES[target])
