@@ -10,6 +10,8 @@ BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch envpool==1.2.5 gymnax si
 
 VENV := .venv
 BENCH_VENV := .venv-bench
+# Apart from the others: it wants a tensordict of its own version.
+TORCHRL_VENV := .venv-torchrl
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # -qq: errors are shown, warnings are not.
@@ -44,6 +46,10 @@ bench: $(BENCH_VENV)/.installed ## compare with peers, in a virtual environment 
 bench-compiled: $(BENCH_VENV)/.installed ## compare compiled envs with EnvPool and others
 	@$(BENCH_VENV)/bin/python benchmarks/compiled_envs.py $(BENCH_ARGS)
 
+.PHONY: bench-torchrl
+bench-torchrl: $(VENV)/.installed $(TORCHRL_VENV)/.installed ## compare envs of TensorDicts with TorchRL's
+	@$(BIN)/python benchmarks/torchrl_envs.py --peer $(TORCHRL_VENV)/bin/python $(BENCH_ARGS)
+
 .PHONY: soak
 soak: $(VENV)/.installed ## a million steps with a thousand faults; fails if a row is lost, torn or told twice (minutes)
 	@$(BIN)/python benchmarks/soak.py $(SOAK_ARGS)
@@ -64,4 +70,11 @@ $(BENCH_VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
 	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
 	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt -e ".[$(BENCH_EXTRAS)]" $(BENCH_PEERS)
+	@touch $@
+
+$(TORCHRL_VENV)/.installed: constraints.txt
+	@echo "installing into $(TORCHRL_VENV)"
+	@test -x $(TORCHRL_VENV)/bin/python || $(PYTHON) -m venv $(TORCHRL_VENV)
+	@$(TORCHRL_VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
+	@$(TORCHRL_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt torchrl==0.14.1 "tensordict<0.15" gymnasium
 	@touch $@
