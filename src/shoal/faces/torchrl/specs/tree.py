@@ -40,7 +40,10 @@ class KeysView:
 
     def __contains__(self, key: object) -> bool:
         name = _unravel(key)
-        return name is not None and (self._nested or isinstance(name, str)) and any(name == mine for mine in self)
+        if name is None or (isinstance(name, tuple) and not self._nested):
+            return False
+        found = self._tree._find(name)
+        return found is not _REQUIRED and not (self._leaves_only and isinstance(found, SpecTree))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (KeysView, set, frozenset, type({}.keys()))) and set(self) == set(other)
