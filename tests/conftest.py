@@ -37,6 +37,9 @@ SECOND_STAGE = {
     "test_torchrl_bridge",
     "test_torchrl_batched_parallel",
     "test_torchrl_async_processes",
+    "test_torchrl_gym_spaces",
+    "test_torchrl_gym_vector",
+    "test_torchrl_multithreaded",
 }
 
 
