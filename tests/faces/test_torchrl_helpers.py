@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from typing import Any
 
@@ -260,6 +261,15 @@ def test_exploration_in_blocks_and_functions() -> None:
     assert exploration_type() is before
     with pytest.raises(ValueError, match="nope"):
         set_exploration_type("nope")
+
+
+def test_every_name_of_the_table_is_there() -> None:
+    face = importlib.import_module("shoal.faces.torchrl")
+    assert set(face.__all__) <= set(dir(face))
+    for name in face.__all__:
+        assert getattr(face, name).__name__
+    with pytest.raises(AttributeError, match="NothingLikeIt"):
+        _ = face.NothingLikeIt
 
 
 def test_non_tensor_data_is_carried_as_it_is() -> None:
