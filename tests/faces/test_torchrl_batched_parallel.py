@@ -16,7 +16,8 @@ from tensordict import TensorDict
 
 import shoal.faces.torchrl as face
 from shoal.errors import EnvConstructError, EnvStepError, EnvTimeout, StateError, WorkerDied
-from shoal.faces.torchrl import EnvCreator, GymEnv, ParallelEnv, SerialEnv
+from shoal.faces.torchrl import EnvCreator, GymEnv, ParallelEnv, PendulumEnv, SerialEnv, StepCounter
+from shoal.faces.torchrl.batched.parallel import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +54,8 @@ KINDS: dict[str, Any] = {
     "texts": Story,
     "gym": partial(GymEnv, "CartPole-v1"),
     "gyms": [partial(GymEnv, id) for id in ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1")],
+    "set states": PendulumEnv,
+    "transforms": lambda: Walk().append_transform(StepCounter(max_steps=3)),
     "objects": partial(Story, word=frozenset({1})),
 }
 
@@ -271,6 +274,16 @@ def test_it_starts_late_and_again(parallel: Callable[..., ParallelEnv]) -> None:
     with pytest.raises(RuntimeError):
         env.close()
     assert env.reset()["count"].flatten().tolist() == [0, 0]
+
+
+def test_stats_say_whether_processes_pay(parallel: Callable[..., ParallelEnv]) -> None:
+    env = parallel(2, partial(GymEnv, "CartPole-v1"))
+    env.rollout(20, break_when_any_done=False)
+    told = env.stats()
+    assert told.steps >= 38
+    assert "a step of an env takes" in told.engine_reason
+    assert "a SerialEnv would be faster" in verdict(10e-6, 150e-6, 2)
+    assert "a SerialEnv" not in verdict(500e-6, 600e-6, 2)
 
 
 def test_one_env_may_stay_in_this_process() -> None:

@@ -11,7 +11,17 @@ from tensor_envs import Adder, Agents, Story, Walk, assert_same
 from tensordict import LazyStackedTensorDict, TensorDict
 
 from shoal.errors import ShoalError
-from shoal.faces.torchrl import EnvCreator, EnvMetaData, GymEnv, SerialEnv, env_creator, get_env_metadata
+from shoal.faces.torchrl import (
+    AsyncEnvPool,
+    EnvCreator,
+    EnvMetaData,
+    GymEnv,
+    SerialEnv,
+    StepCounter,
+    check_env_specs,
+    env_creator,
+    get_env_metadata,
+)
 from shoal.faces.torchrl.batched.views import places_of
 
 
@@ -414,6 +424,48 @@ def test_states_by_worker() -> None:
     assert [w.tolist() for w in env.weight] == [[0, 0], [1, 1]]
     env.load_state_dict({"weight": torch.full((2,), 7.0)})
     assert [w.tolist() for w in env.weight] == [[7, 7], [7, 7]]
+    env.close()
+
+
+# ---------------------------------------------------------------------- among other envs
+
+
+@pytest.mark.parametrize(
+    "makers", [Walk, Story, [partial(Walk, width=1), Walk], partial(Walk, batch_size=(2,))], ids=str
+)
+def test_specs_hold(makers: Any) -> None:
+    env = SerialEnv(2, makers)
+    check_env_specs(env, return_contiguous=False)
+    assert env.fake_tensordict().batch_size == env.batch_size
+    env.close()
+
+
+def test_transforms_inside_and_outside_are_the_same() -> None:
+    inside = SerialEnv(2, lambda: Walk().append_transform(StepCounter(max_steps=3)))
+    outside = SerialEnv(2, Walk).append_transform(StepCounter(max_steps=3))
+    rollouts = []
+    for env in (inside, outside):
+        env.set_seed(0)
+        torch.manual_seed(0)
+        rollouts.append(env.rollout(9, break_when_any_done=False))
+        env.close()
+    assert_same(*rollouts)
+
+
+def test_batched_envs_of_batched_envs() -> None:
+    env = SerialEnv(2, lambda: AsyncEnvPool([Walk] * 3))
+    assert env.rollout(7, break_when_any_done=False).batch_size == (2, 3, 7)
+    env.close()
+
+
+def test_what_a_policy_wrote_is_carried_on() -> None:
+    env = SerialEnv(2, partial(GymEnv, "CartPole-v1"))
+    td = env.rand_action(env.reset()).set("hidden", torch.ones(2, 4))
+    td["next"] = TensorDict({"memory": torch.ones(2, 1)}, [2])
+    stepped, root = env.step_and_maybe_reset(td)
+    assert stepped["next", "memory"].shape == (2, 1)
+    assert root["hidden"].shape == (2, 4)
+    assert root["memory"].shape == (2, 1)
     env.close()
 
 
