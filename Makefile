@@ -3,7 +3,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-EXTRAS ?= dev,kernels,torch
+EXTRAS ?= dev,kernels,torch,chess
 BENCH_EXTRAS ?= cli,envs,kernels,monitor
 # gymnax needs six and does not say so.
 BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch envpool==1.2.5 gymnax six matplotlib rich
@@ -12,6 +12,8 @@ BENCH_PEERS_ALONE ?= bbrl==1.0.1
 
 VENV := .venv
 BENCH_VENV := .venv-bench
+# Apart from the others: it wants a tensordict of its own version.
+TORCHRL_VENV := .venv-torchrl
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # -qq: errors are shown, warnings are not.
@@ -50,6 +52,10 @@ bench-compiled: $(BENCH_VENV)/.installed ## compare compiled envs with EnvPool a
 bench-bbrl: $(BENCH_VENV)/.installed ## compare env agents with BBRL's, data included
 	@$(BENCH_VENV)/bin/python benchmarks/bbrl_agents.py $(BENCH_ARGS)
 
+.PHONY: bench-torchrl
+bench-torchrl: $(VENV)/.installed $(TORCHRL_VENV)/.installed ## compare envs of TensorDicts with TorchRL's
+	@$(BIN)/python benchmarks/torchrl_envs.py --peer $(TORCHRL_VENV)/bin/python $(BENCH_ARGS)
+
 .PHONY: soak
 soak: $(VENV)/.installed ## a million steps with a thousand faults; fails if a row is lost, torn or told twice (minutes)
 	@$(BIN)/python benchmarks/soak.py $(SOAK_ARGS)
@@ -71,4 +77,11 @@ $(BENCH_VENV)/.installed: pyproject.toml constraints.txt
 	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
 	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt -e ".[$(BENCH_EXTRAS)]" $(BENCH_PEERS)
 	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) --no-deps $(BENCH_PEERS_ALONE)
+	@touch $@
+
+$(TORCHRL_VENV)/.installed: constraints.txt
+	@echo "installing into $(TORCHRL_VENV)"
+	@test -x $(TORCHRL_VENV)/bin/python || $(PYTHON) -m venv $(TORCHRL_VENV)
+	@$(TORCHRL_VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
+	@$(TORCHRL_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt torchrl==0.14.1 "tensordict<0.15" gymnasium
 	@touch $@

@@ -43,6 +43,12 @@ SECOND_STAGE = {
     "test_soak",
     "test_start_methods",
     "test_stderr_relay",
+    "test_torchrl_bridge",
+    "test_torchrl_batched_parallel",
+    "test_torchrl_async_processes",
+    "test_torchrl_gym_spaces",
+    "test_torchrl_gym_vector",
+    "test_torchrl_multithreaded",
 }
 
 

@@ -75,6 +75,8 @@ def test_example(example: Path, tmp_path: Path) -> None:
 def test_code_blocks_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     if page.stem == "bbrl":
         pytest.importorskip("torch")
+    if page.stem == "torchrl_native":
+        pytest.importorskip("chess")
     script = tmp_path / f"{page.stem}.py"
     script.write_text(blocks_of(page), encoding="utf-8")
     run(script, tmp_path)

@@ -672,6 +672,69 @@ def test_options_reach_the_envs_that_are_reset(make: MakePool) -> None:
     assert pool.get_attr("last_options") == ({"level": 4}, None, {"level": 4})
 
 
+def test_options_may_be_one_dict_per_env(make: MakePool) -> None:
+    pool = make(CountingEnv, 3)
+    pool.reset(options=[None, {"level": 1}, {"level": 2}])
+    assert pool.get_attr("last_options") == (None, {"level": 1}, {"level": 2})
+    pool.reset(options=[{"level": 3}], env_id=[0])
+    assert pool.get_attr("last_options", env_id=[0]) == ({"level": 3},)
+
+
+@pytest.mark.parametrize("bad", [[{}], [{}, {}, {}, {}], [{}, 1, None]], ids=str)
+def test_bad_options_are_refused_before_anything_moves(make: MakePool, bad: Any) -> None:
+    pool = make(CountingEnv, 3)
+    pool.reset(seed=1)
+    pool.step([0, 0, 0])
+    with pytest.raises(ArgumentError, match="options: expected"):
+        pool.reset(options=bad)
+    assert pool.get_attr("total_steps") == (1, 1, 1)
+
+
+# ---------------------------------------------------------------------- rows of whoever is ready
+
+
+def test_ready_rows_are_those_that_have_come(make_thread: MakePool) -> None:
+    pool, turnstile = held_pool(make_thread, held=[0], batch_size=1)
+    pool.reset(seed=1)
+    pool.send([1, 2, 3])
+    assert sorted(pool.recv_ready(at_least=2, timeout=SOON_S).env_id.tolist()) == [1, 2]
+    with pytest.raises(RecvTimeout, match="nothing is lost"):
+        pool.recv_ready(timeout=0.01)
+    turnstile.go.release()
+    batch = pool.recv_ready(timeout=SOON_S)
+    assert [(row.tag, row.action) for row in rows_of(batch)] == [(0, 1)]
+
+
+def test_ready_rows_of_some_envs_leave_those_of_others(make: MakePool) -> None:
+    pool = make(CountingEnv, 3, batch_size=1, env_kwargs={"episode_length": 9})
+    pool.reset(seed=1)
+    pool.send([4, 4, 4])
+    assert pool.recv_ready([1], timeout=SOON_S).env_id.tolist() == [1]
+    assert len(pool.recv_ready(at_least=1, at_most=1, timeout=SOON_S)) == 1
+    assert len(pool.recv_ready(timeout=SOON_S)) == 1
+    with pytest.raises(NothingInFlight, match="1 rows are wanted, and 0 of these envs are under way"):
+        pool.recv_ready([2])
+    assert pool.get_attr("total_steps") == (1, 1, 1)
+
+
+def test_more_ready_rows_than_are_under_way_cannot_be_had(make: MakePool) -> None:
+    pool = make(CountingEnv, 3, batch_size=1)
+    pool.reset(seed=1)
+    pool.send([0, 0], env_id=[0, 2])
+    with pytest.raises(NothingInFlight):
+        pool.recv_ready(at_least=3)
+    assert sorted(pool.recv_ready(at_least=2, timeout=SOON_S).env_id.tolist()) == [0, 2]
+
+
+def test_a_fault_among_ready_rows_leaves_the_others(make: MakePool) -> None:
+    pool = make(FaultEnv, 3, batch_size=1, env_kwargs=[{}, {"fault": "raise", "at": 1}, {}])
+    pool.reset(seed=1)
+    pool.send([0, 0, 0])
+    with pytest.raises(ShoalError, match="env 1"):
+        pool.recv_ready([1], timeout=SOON_S)
+    assert sorted(pool.recv_ready(at_least=2, timeout=SOON_S).env_id.tolist()) == [0, 2]
+
+
 # ---------------------------------------------------------------------- single envs
 
 

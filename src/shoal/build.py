@@ -126,6 +126,13 @@ def make_pool(
         )
 
 
+def warm_up() -> None:
+    """Begin to load what worker processes will need, without waiting for it: a pool that is made soon starts sooner."""
+    from shoal.engines.process.launch import warm_up as start_loading
+
+    start_loading()
+
+
 def _fault_files(engine: Engine, folder: str | os.PathLike[str] | None) -> FaultFiles | None:
     """The black box of Python envs. Compiled ones would pay for it with a tenth of their speed."""
     if engine.spec.action.has_objects or (engine.name == "kernel" and folder is None):

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.engines.base import Command, Engine, Request
-from shoal.errors import ActionError, RecvTimeout, StateError
+from shoal.errors import ActionError, NothingInFlight, RecvTimeout, StateError
 from shoal.fault_desk import FaultDesk
 from shoal.fault_rows import FaultRows
 from shoal.nan_watch import NanWatch
-from shoal.readiness import Readiness, check_ids
+from shoal.readiness import Readiness, check_ids, options_of
 from shoal.reading import RowReader
 from shoal.recovery import Recovery, Restart
 from shoal.seeding import Seed, seeds_of
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _ABSENT: Any = object()
 Ids = Sequence[int] | np.ndarray[Any, Any] | None
 Options = dict[str, Any] | None
+Wishes = Options | Sequence[Options]
 
 
 class Dispatch:
@@ -214,7 +215,7 @@ class Dispatch:
         self.sender.send(ids, commands)
         self.ready.note_reset(fresh)
 
-    def begin_reset(self, seed: Seed, options: Options, env_id: Ids) -> list[int]:
+    def begin_reset(self, seed: Seed, options: Wishes, env_id: Ids) -> list[int]:
         """Start resetting envs, dropping what they were doing; returns the ids."""
         ids = self.check_ids(env_id)
         if seed is None:
@@ -223,8 +224,12 @@ class Dispatch:
         else:
             seeds = seeds_of(ids, seed, self.num_envs)
             self.recovery.note_seeds(ids, seeds)
+        wishes = options_of(ids, options)
         self._abandon(ids)
-        requests = [None if s is None and options is None else Request(seed=s, options=options) for s in seeds]
+        requests = [
+            None if own is None and wish is None else Request(seed=own, options=wish)
+            for own, wish in zip(seeds, wishes, strict=True)
+        ]
         self.sender.send(ids, [Held(Command.RESET, (), request) for request in requests])
         self.ready.note_reset(ids)
         self.resetting.update(zip(ids, requests, strict=True))
@@ -303,6 +308,23 @@ class Dispatch:
             if len(ids) == len(group):
                 return self._hand_out(group)
             self._keep(group, ids)
+        return self._hand_out(ids)
+
+    def receive_ready(self, among: Ids, least: int, most: int | None, timeout: float | None) -> Batch:
+        """Hand out rows of some envs in the order in which they came: ``least`` of them, and what else is ready."""
+        traffic = self.traffic
+        busy = [i for i in self.check_ids(among) if traffic.is_busy(i)]
+        if len(busy) < max(1, least):
+            raise NothingInFlight(f"{least} rows are wanted, and {len(busy)} of these envs are under way")
+        full = len(busy) if most is None else min(most, len(busy))
+        traffic.groups.clear()  # this caller has no use for the order of sends
+        if least < full and traffic.num_flying:
+            self.collect(1, 0.0)
+        self._await(busy, full, least, timeout, None)
+        wanted = set(busy)
+        ids = [i for i in traffic.landed() if i in wanted][:full]
+        if self.engine.faults:
+            self.desk.raise_for(ids)
         return self._hand_out(ids)
 
     def _keep(self, group: list[int] | None, handed_out: Sequence[int]) -> None:

@@ -13,6 +13,7 @@
     │   ├── WrongActionType   an action is of a type that an env of DI-engine's dialect does not take
     │   └── AgentActionError  an agent of BBRL's dialect found actions in the workspace that no env can take
     ├── WorkspaceError        a workspace or an agent of BBRL's dialect was asked for what it cannot give
+    ├── TensorEnvError        a TensorDict or a spec does not fit an env of TorchRL's dialect
     ├── StateError            the call does not fit the state of the pool
     │   ├── ClosedPool        the pool is closed
     │   ├── BusyPool          another thread is inside the pool
@@ -98,6 +99,10 @@ class AgentActionError(ActionError, AssertionError):
 
 class WorkspaceError(ShoalError, AssertionError):
     """A workspace or an agent of BBRL's dialect was asked for what it cannot give."""
+
+
+class TensorEnvError(ShoalError, RuntimeError):
+    """A TensorDict or a spec does not fit an env of TorchRL's dialect, given to the env or returned by it."""
 
 
 class StateError(ShoalError, RuntimeError):

@@ -12,7 +12,7 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 from shoal.asking import Asking
-from shoal.dispatch import Dispatch, Ids, Options
+from shoal.dispatch import Dispatch, Ids, Wishes
 from shoal.errors import ActionError, BusyPool, ClosedPool, FaultError, NothingInFlight, StateError
 from shoal.seeding import Seed, seeds_for
 from shoal.stats import PoolStats
@@ -106,11 +106,11 @@ class Pool:
 
     # ------------------------------------------------------------------ the synchronous pair
 
-    def reset(self, seed: Seed = None, options: Options = None, env_id: Ids = None) -> Batch:
+    def reset(self, seed: Seed = None, options: Wishes = None, env_id: Ids = None) -> Batch:
         """Reset all envs, or those in ``env_id``, and return their first rows in the order of the ids.
 
         Whatever was under way for those envs is waited for and dropped. ``seed`` may be one int (env ``i`` gets
-        ``seed + i``) or a list with one entry per env that is reset.
+        ``seed + i``) or a list with one entry per env that is reset; ``options`` one dict for all, or such a list.
         """
         with self._gate:
             self._dispatch.settle()
@@ -155,7 +155,7 @@ class Pool:
 
     # ------------------------------------------------------------------ the asynchronous pair
 
-    def async_reset(self, seed: Seed = None, options: Options = None, env_id: Ids = None) -> None:
+    def async_reset(self, seed: Seed = None, options: Wishes = None, env_id: Ids = None) -> None:
         """Start resetting all envs, or those in ``env_id``; ``recv`` returns their rows."""
         with self._gate:
             self._dispatch.settle()
@@ -190,6 +190,28 @@ class Pool:
             full = min(self.batch_size, self._dispatch.traffic.num_under_way) if group is None else len(group)
             least = full if min_batch is None and max_wait is None else max(1, min(full, min_batch or 1))
             return self._dispatch.receive(group, full, least, timeout, max_wait)
+
+    def recv_ready(
+        self, env_id: Ids = None, *, at_least: int = 1, at_most: int | None = None, timeout: float | None = None
+    ) -> Batch:
+        """Wait for rows of all envs, or of those in ``env_id``, and return them in the order in which they came.
+
+        Unlike ``recv`` it does not ask which rows were sent together, nor for the pool's batch size.
+
+        Args:
+            env_id: Envs whose rows are wanted; the rows of others stay.
+            at_least: How many rows to wait for.
+            at_most: How many to return; None for all that are ready by then.
+            timeout: Seconds until ``RecvTimeout``; nothing is lost then. None waits as long as the envs' own
+                deadlines allow.
+
+        Raises:
+            NothingInFlight: If fewer than ``at_least`` of these envs are under way.
+            FaultError: If an env failed. The other rows stay, and the next call returns them.
+        """
+        with self._gate:
+            self._dispatch.settle()
+            return self._dispatch.receive_ready(env_id, at_least, at_most, timeout)
 
     # ------------------------------------------------------------------ talking to single envs
 

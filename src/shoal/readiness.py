@@ -109,3 +109,24 @@ def check_ids(env_id: Any, num_envs: int) -> list[int]:
     if len(set(ids)) != len(ids):
         raise ActionError(f"env_id: {sorted(i for i in set(ids) if ids.count(i) > 1)} given more than once")
     return ids
+
+
+def options_of(ids: Sequence[int], options: Any) -> list[dict[str, Any] | None]:
+    """The reset options of each env: one dict is for all of them, a list has one per env.
+
+    Raises:
+        ArgumentError: If a list has another length, or entries that are neither dict nor None.
+
+    Example:
+        >>> options_of([4, 7], {"level": 1})
+        [{'level': 1}, {'level': 1}]
+        >>> options_of([4, 7], [None, {"level": 2}])
+        [None, {'level': 2}]
+    """
+    if not isinstance(options, (list, tuple)):
+        return [options] * len(ids)
+    if len(options) != len(ids):
+        raise ArgumentError(f"options: expected {len(ids)} dicts, one per env that is reset, got {len(options)}")
+    if odd := [type(own).__name__ for own in options if not (own is None or isinstance(own, dict))]:
+        raise ArgumentError(f"options: expected a dict or None for each env, got {odd[0]}")
+    return list(options)

@@ -85,6 +85,13 @@ def test_t21_a_fork_can_be_forced(make_pool: Callable[..., shoal.Pool]) -> None:
         assert "fork" in repr(pool)
 
 
+def test_t21_a_careful_fork_leaves_it_to_the_fork_server(make_pool: Callable[..., shoal.Pool]) -> None:
+    with living_thread("logs-uploader"):
+        pool = make_pool(CountingEnv, 2, start_method="fork?", **OPTIONS)
+        assert_steps(pool)
+        assert "forkserver" in repr(pool)
+
+
 # What else lives in a process that may fork. These are programs, since pytest's own watchdog is a thread.
 HARMLESS = {
     "nothing": "",

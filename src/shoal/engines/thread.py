@@ -42,20 +42,28 @@ _BUILT = -1
 class Results:
     """What threads have finished, for one reader that may be interrupted at any point.
 
-    The items and the bell that tells of them are apart: an interrupt may swallow a ring, never an item.
+    The items and the bell that tells of them are apart: an interrupt may swallow a ring, never an item. The bell rings
+    when there are as many as the reader waits for: waking it for each would cost every thread the GIL.
     """
 
     def __init__(self) -> None:
         self.items: deque[_Result] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
+        self._wanted = 1
 
     def put(self, result: _Result) -> None:
-        """Add a result and ring."""
+        """Add a result, and ring if it is the last one that is waited for."""
         self.items.append(result)
-        self._bell.put(None)
+        if len(self.items) >= self._wanted:
+            self._bell.put(None)
 
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep until the bell rings; False if it did not in time."""
+    def wait(self, timeout_s: float, wanted: int = 1) -> bool:
+        """Sleep until there are so many items; False if there were not in time."""
+        self._wanted = wanted
+        while not self._bell.empty():  # rings for items that have been taken since
+            self._bell.get()
+        if len(self.items) >= wanted:
+            return True
         try:
             self._bell.get(timeout=timeout_s)
             return True
@@ -247,7 +255,7 @@ class ThreadEngine:
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
             if left <= 0:
                 break
-            rung = self._results.wait(left)
+            rung = self._results.wait(left, min(at_least - len(done), len(self._waiting)))
             # Also while others keep answering: a hung env must not hide behind them.
             if not rung or monotonic() - self._clock.last > _SLICE_S:
                 self._give_up_hung(self._clock.lap())

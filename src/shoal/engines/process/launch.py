@@ -35,11 +35,14 @@ if TYPE_CHECKING:
 
 METHODS = ("forkserver", "fork", "spawn")
 _FORCED_FORK = "fork!"
+_CAREFUL_FORK = "fork?"
 _GRACE_S = 0.3
 _STACKS_BYTES = 1 << 16
 _UNKNOWN_CODE = 255  # multiprocessing's word for it too
 # What every worker needs, loaded once in the fork server instead of once per worker.
 _PRELOAD = ["shoal.engines.process.worker", "gymnasium"]
+# Takes seconds to load, torch included, and whoever has loaded the first of these here has envs that need it.
+_PRELOAD_IF_USED = ["shoal.adapters.tensordict_env", "shoal.faces.torchrl.batched", "shoal.faces.torchrl.gym"]
 _starting = threading.Lock()
 _running: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
 
@@ -267,12 +270,13 @@ def start_method(requested: str | None) -> str:
 
     Raises:
         ResourceError: If the process is to be forked while other threads run in it: a lock that one of them holds
-            stays locked in the copy for ever. ``"fork!"`` does it all the same.
+            stays locked in the copy for ever. ``"fork!"`` does it all the same, ``"fork?"`` leaves it to the fork
+            server then.
     """
     available = multiprocessing.get_all_start_methods()
-    if requested is None:
+    if requested is None or (requested == _CAREFUL_FORK and foreign_threads()):
         return "forkserver" if "forkserver" in available else "spawn"
-    if requested == _FORCED_FORK:
+    if requested in (_FORCED_FORK, _CAREFUL_FORK):
         requested = "fork"
     elif requested == "fork" and (running := foreign_threads()):
         raise ResourceError(
@@ -338,7 +342,19 @@ def _preload() -> None:
     """Have the fork server import what workers need, if it has not started yet and nobody else chose a list."""
     server: Any = forkserver._forkserver
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
-        forkserver.set_forkserver_preload(_PRELOAD)
+        is_used = _PRELOAD_IF_USED[0] in sys.modules
+        more = [name for name in _PRELOAD_IF_USED if is_used and name in sys.modules]
+        forkserver.set_forkserver_preload(_PRELOAD + more)
+
+
+def warm_up() -> None:
+    """Have the fork server start loading what workers need, without waiting for it, if workers would come from it."""
+    if "forkserver" not in multiprocessing.get_all_start_methods() or why_no_workers():
+        return
+    with _starting, _without_main():
+        _preload()
+        with single_threaded_libraries(unset_thread_variables()):
+            forkserver.ensure_running()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,256 @@
+"""Where the envs of a batched env live, and how they are reached.
+
+    InProcess   the envs themselves, one after another in this thread: tensors pass as they are, gradients included
+    OnPool      a pool of shoal's, whose envs are in threads or worker processes: data passes as rows of bytes
+
+In-process envs are not put on the pool's serial engine: it hands out copies of arrays, so that nothing could be
+differentiated through it, and there is nothing in it (no wait, no boundary) that an env of TensorDicts has use for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tensordict import TensorDictBase, is_leaf_nontensor
+
+from shoal.adapters.tensordict_env import APPLY, Wish
+from shoal.errors import FaultError, NothingInFlight, TensorEnvError
+from shoal.faces.torchrl.batched.crossing import Traffic, crossings_of
+from shoal.faces.torchrl.batched.stacking import stack_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from shoal.faces.torchrl.metadata import EnvMetaData
+    from shoal.pool import Pool
+
+    Following = tuple[list[int], TensorDictBase | None]
+
+
+class Host(Protocol):
+    """Envs that are there, by number.
+
+    Attributes:
+        device: Where data is wanted.
+        hands_on_all: Whether an env gets all that a reset was given, and not only the state that it says it reads.
+    """
+
+    device: torch.device | None
+    hands_on_all: bool
+
+    def step(self, ids: Sequence[int], td: TensorDictBase) -> TensorDictBase:
+        """Step some envs, one row of ``td`` each; what they return as "next", stacked in the same order."""
+
+    def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> tuple[TensorDictBase, Following] | None:
+        """The same, with a reset of each env that is done by it: also which rows these are, and their first data.
+
+        None if the host has no shorter way than a step and a reset.
+        """
+
+    def reset(
+        self, ids: Sequence[int], given: Sequence[TensorDictBase | None], kwargs: Sequence[dict[str, Any]]
+    ) -> TensorDictBase:
+        """Reset some envs, each with what it is given; their first data, stacked in the same order."""
+
+    def apply(self, ids: Sequence[int], function: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a function with each env and arguments of its own."""
+
+    def close(self) -> None:
+        """End them."""
+
+
+class OnPool:
+    """Envs behind a pool.
+
+    Args:
+        make_pool: Makes the pool, from one crossing per env and whether data goes beside the rows.
+        metas: What each env is.
+        device: Where data is wanted.
+        all_loose: Send nothing in rows.
+        stack: How rows are put together; see ``Traffic``.
+    """
+
+    hands_on_all = False
+
+    def __init__(
+        self,
+        make_pool: Callable[[Sequence[Any], bool], Pool],
+        metas: Sequence[EnvMetaData],
+        device: torch.device | None,
+        *,
+        all_loose: bool = False,
+        stack: str = "as_alike",
+    ) -> None:
+        crossings = crossings_of(metas, all_loose=all_loose)
+        self.traffic = Traffic(metas, crossings, device, stack)
+        self._state_keys = [_state_keys(meta) for meta in metas]
+        self.pool = make_pool(crossings, self.traffic.has_loose)
+        # Whether an env was reset before it is stepped is its caller's business here, not the pool's.
+        self.pool.reset(options={"as_is": True})
+        self._all_ids = list(range(len(metas)))
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where data is wanted."""
+        return self.traffic.device
+
+    @device.setter
+    def device(self, device: torch.device | None) -> None:
+        self.traffic.device = device
+
+    def _env_id(self, ids: Sequence[int]) -> list[int] | None:
+        return None if list(ids) == self._all_ids else list(ids)
+
+    def step(self, ids: Sequence[int], td: TensorDictBase) -> TensorDictBase:
+        """Step some envs."""
+        return self.traffic.unpack(self._stepped(ids, td, Wish.STEP), is_first=False)
+
+    def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> tuple[TensorDictBase, Following]:
+        """Step some envs, and reset those that are done, in one exchange."""
+        batch = self._stepped(ids, td, Wish.STEP_AND_MAYBE_RESET)
+        return self.traffic.unpack(batch, is_first=False), self.traffic.unpack_following(batch)
+
+    def _stepped(self, ids: Sequence[int], td: TensorDictBase, wish: Wish) -> Any:
+        rows = self.traffic.pack(td, ids, wish)
+        try:
+            return self.pool.step(rows, self._env_id(ids))
+        except FaultError as error:
+            self._drop_rows()
+            raise told(error) from error.__cause__
+
+    def reset(
+        self, ids: Sequence[int], given: Sequence[TensorDictBase | None], kwargs: Sequence[dict[str, Any]]
+    ) -> TensorDictBase:
+        """Reset some envs."""
+        try:
+            batch = self.pool.reset(options=self.wishes(ids, given, kwargs), env_id=self._env_id(ids))
+        except FaultError as error:
+            self._drop_rows()
+            raise told(error) from error.__cause__
+        return self.traffic.unpack(batch, is_first=True)
+
+    def wishes(
+        self, ids: Sequence[int], given: Sequence[TensorDictBase | None], kwargs: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any] | None] | None:
+        """The options of a reset, one per env; None if nobody has any."""
+        options: list[dict[str, Any] | None] = []
+        for i, td, more in zip(ids, given, kwargs, strict=True):
+            entries = {} if td is None else self.traffic.entries(td, self._reset_keys(i, td))
+            own = ({"entries": entries} if entries else {}) | ({"kwargs": more} if more else {})
+            options.append(own or None)
+        return options if any(options) else None
+
+    def _reset_keys(self, env_id: int, td: TensorDictBase) -> list[Any]:
+        """What an env reads at its reset: its state, and all there is if only a part of it is reset."""
+        keys = list(td.keys(True, True, is_leaf=is_leaf_nontensor))
+        if any((key if isinstance(key, str) else key[-1]) == "_reset" for key in keys):
+            return keys
+        return self._state_keys[env_id]
+
+    def apply(self, ids: Sequence[int], function: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a function with each env."""
+        ask = self.pool.ask
+        try:
+            if all(args is each[0] for args in each[1:]):
+                return list(ask(APPLY, (function, *each[0]), {}, self._env_id(ids)))
+            return [ask(APPLY, (function, *args), {}, [i])[0] for i, args in zip(ids, each, strict=True)]
+        except FaultError as error:
+            raise told(error) from error.__cause__
+
+    def close(self) -> None:
+        """End the pool."""
+        self.pool.close()
+
+    def _drop_rows(self) -> None:
+        """Forget the rows of the envs that did not fail: the call they belong to has raised."""
+        while True:
+            try:
+                self.pool.recv()
+            except NothingInFlight:
+                return
+            except FaultError:
+                continue
+
+
+def told(error: FaultError) -> FaultError:
+    """The same error, with the traceback from the env in its text and not only in its notes."""
+    if not error.remote_traceback:
+        return error
+    return type(error)(f"{error}\n\n{error.remote_traceback.rstrip()}", error.where, "")
+
+
+def _state_keys(meta: EnvMetaData) -> list[Any]:
+    state = meta.specs["input_spec"].get("full_state_spec", None)
+    return [] if state is None else list(state.keys(True, True))
+
+
+class InProcess:
+    """Envs in this thread.
+
+    Args:
+        envs: The envs.
+        device: Where data is wanted.
+        is_one_kind: Whether their data can be stacked leaf by leaf.
+    """
+
+    hands_on_all = True
+
+    def __init__(self, envs: Sequence[Any], device: torch.device | None, *, is_one_kind: bool) -> None:
+        self.envs = list(envs)
+        self.device = device
+        self._is_one_kind = is_one_kind
+        self._inputs = [[*env.action_keys, *env.state_keys] for env in envs]
+        self._steps = [[*env.observation_keys, *env.reward_keys, *env.done_keys] for env in envs]
+        self._firsts = [[*env.observation_keys, *env.done_keys] for env in envs]
+
+    def step(self, ids: Sequence[int], td: TensorDictBase) -> TensorDictBase:
+        """Step some envs."""
+        rows = []
+        for i, given in zip(ids, td.unbind(0), strict=True):
+            env = self.envs[i]
+            given = self._brought(given.select(*self._inputs[i], strict=False), env)
+            rows.append(env.step(given).get("next").select(*self._steps[i], strict=False))
+        return self._stacked(rows)
+
+    def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> tuple[TensorDictBase, Following] | None:
+        """There is no shorter way here."""
+        return None
+
+    def reset(
+        self, ids: Sequence[int], given: Sequence[TensorDictBase | None], kwargs: Sequence[dict[str, Any]]
+    ) -> TensorDictBase:
+        """Reset some envs."""
+        rows = []
+        for i, td, more in zip(ids, given, kwargs, strict=True):
+            env = self.envs[i]
+            own = None if td is None else self._brought(td.copy(), env)
+            rows.append(env.reset(own, **more).select(*self._firsts[i], strict=False))
+        return self._stacked(rows)
+
+    def _brought(self, td: TensorDictBase, env: Any) -> TensorDictBase:
+        """Data where the env wants it."""
+        return td if env.device is None or env.device == td.device else td.to(env.device)
+
+    def _stacked(self, rows: list[TensorDictBase]) -> TensorDictBase:
+        stacked = stack_rows(rows, lazily=not self._is_one_kind)
+        if self.device is None:
+            return stacked.clear_device_() if stacked.device is not None else stacked
+        return stacked if stacked.device == self.device else stacked.to(self.device)
+
+    def apply(self, ids: Sequence[int], function: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a function with each env."""
+        return [function(self.envs[i], *args) for i, args in zip(ids, each, strict=True)]
+
+    def close(self) -> None:
+        """Close the envs, each of them even if another fails to."""
+        failures = []
+        for env in self.envs:
+            try:
+                if not env.is_closed:
+                    env.close()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise TensorEnvError(f"{len(failures)} env(s) could not be closed: {failures[0]}") from failures[0]

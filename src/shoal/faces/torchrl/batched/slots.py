@@ -1,0 +1,73 @@
+"""What is sent to a pool so that it can make its envs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from shoal.adapters.tensordict_env import Crossing, TensorDictEnv
+from shoal.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DEFAULT_TIMEOUT_S = 10_000.0
+
+
+@dataclass(frozen=True)
+class MakeSlot:
+    """Makes an env of a pool, wherever that is.
+
+    Attributes:
+        maker: Makes the env.
+        kwargs: Keyword arguments for it.
+        crossing: How its data crosses.
+        threads: How many threads torch may use there; None leaves that alone.
+        is_silent: Whether warnings are left out there.
+    """
+
+    maker: Callable[..., Any]
+    kwargs: dict[str, Any]
+    crossing: Crossing
+    threads: int | None = None
+    is_silent: bool = field(default=False)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """What the user gave; who searches it for what cannot be pickled names it as the user would."""
+        return self.maker
+
+    def __call__(self) -> TensorDictEnv:
+        """Make it."""
+        if self.is_silent:
+            warnings.filterwarnings("ignore")
+        if self.threads is not None and torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
+        return TensorDictEnv(self.maker(**self.kwargs), self.crossing)
+
+
+def filters_warnings() -> bool:
+    """Whether workers are to be silent: ``shoal.faces.torchrl.filter_warnings_subprocess``, True unless it is set."""
+    face = sys.modules["shoal.faces.torchrl"]
+    return bool(face.__dict__.get("filter_warnings_subprocess", True))
+
+
+def patience_s() -> float:
+    """Seconds that an env may take for a step or a reset: ``BATCHED_PIPE_TIMEOUT`` of the environment."""
+    told = os.environ.get("BATCHED_PIPE_TIMEOUT")
+    if told is None:
+        return _DEFAULT_TIMEOUT_S
+    try:
+        return float(told)
+    except ValueError:
+        raise ArgumentError(f"BATCHED_PIPE_TIMEOUT: expected seconds, got {told!r}") from None
+
+
+def start_method_of(name: str | None) -> str | None:
+    """A start method by its name here; a fork is made only where it does no harm."""
+    return "fork?" if name == "fork" else name

@@ -1,0 +1,53 @@
+"""Names of entries: a string, or a tuple of strings for a nested one.
+
+Inside, an entry has a path, always a tuple: ``("a", "b")`` or ``("a",)``; users see the key, ``("a", "b")`` or ``"a"``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tensordict import TensorDictBase
+
+    from shoal.faces.torchrl.specs import Composite
+
+NestedKey: TypeAlias = str | tuple[str, ...]
+Path: TypeAlias = tuple[str, ...]
+
+
+def path_of(key: NestedKey) -> Path:
+    """The path of a key."""
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def key_of(path: Path) -> NestedKey:
+    """The key of a path, as users write it."""
+    return path[0] if len(path) == 1 else path
+
+
+def leaf_keys(spec: Composite) -> list[NestedKey]:
+    """The keys of all leaves of a spec, the shallow ones first and then by name."""
+    return sorted(spec.keys(True, True), key=lambda key: (len(path_of(key)), path_of(key)))
+
+
+def keys_of(keys: NestedKey | Iterable[NestedKey]) -> list[NestedKey]:
+    """A list of keys from one key or several: a tuple of strings is one nested key."""
+    if isinstance(keys, str):
+        return [keys]
+    if isinstance(keys, tuple) and all(isinstance(part, str) for part in keys):
+        return [key_of(keys)]
+    return list(keys)
+
+
+def level_of(td: TensorDictBase, path: Path) -> TensorDictBase | None:
+    """The TensorDict at a path below another, None when there is none."""
+    found: Any = td
+    for name in path:
+        found = found.get(name, None)
+        if found is None:
+            return None
+    level: TensorDictBase = found
+    return level

@@ -1,0 +1,165 @@
+"""Partial resets and partial steps: which rows are concerned, and what all others keep.
+
+``"_reset"`` and ``"_step"`` are boolean masks in the data given to an env. Rows that a mask leaves out keep what the
+input held for them, and are zero where the input held nothing.
+
+A mask of a reset sits beside the done flags of its level. One at the root decides for everything below it. Without one,
+and without done flags at the root, each level has its own mask, and a level without a mask is reset as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
+
+from shoal.faces.torchrl.env.keys import Path, level_of
+from shoal.faces.torchrl.fast_td import entries_of
+
+if TYPE_CHECKING:
+    from shoal.faces.torchrl.env.plan import EnvPlan
+
+Masks = list[tuple[Path, torch.Tensor]]
+
+
+def take_reset_masks(td: TensorDictBase, plan: EnvPlan) -> Masks:
+    """The masks of a partial reset that count; those that do not are taken out of the data.
+
+    Args:
+        td: The data given to ``reset``, changed in place.
+        plan: Where the env has done flags.
+
+    Returns:
+        Paths of levels and their masks, which are still in the data for the env to read; none for a total reset.
+    """
+    entries = entries_of(td)
+    if entries is not None and plan.is_flat:
+        mask = entries.get("_reset")
+        return [] if mask is None else [((), mask)]
+    root = td.get("_reset", None)
+    nested = [
+        (level.path, here.get("_reset"))
+        for level in plan.levels
+        if level.path and (here := level_of(td, level.path)) is not None and here.get("_reset", None) is not None
+    ]
+    if root is None and not plan.root_done:
+        return nested
+    for path, _ in nested:
+        _drop(td, path)
+    return [] if root is None else [((), root)]
+
+
+def drop_reset_masks(td: TensorDictBase, plan: EnvPlan) -> None:
+    """Take all masks of resets out of the data."""
+    entries = entries_of(td)
+    if entries is not None:
+        entries.pop("_reset", None)
+    else:
+        _drop(td, ())
+    if not plan.is_flat:
+        for level in plan.levels:
+            if level.path:
+                _drop(td, level.path)
+
+
+def _drop(td: TensorDictBase, path: Path) -> None:
+    here = level_of(td, path)
+    if here is not None and here.get("_reset", None) is not None:
+        here.pop("_reset")
+
+
+def keep_unreset(fresh: TensorDictBase, given: TensorDictBase, masks: Masks) -> TensorDictBase:
+    """What a partial reset gives: fresh data where a mask is True, the given data elsewhere."""
+    for path, mask in masks:
+        if mask.all():
+            continue
+        fresh_here, given_here = level_of(fresh, path), level_of(given, path)
+        if fresh_here is None:
+            continue
+        chosen = select(mask, fresh_here, given_here)
+        if path:
+            fresh.set(path, chosen)
+        else:
+            fresh = chosen
+    return fresh
+
+
+def step_mask(td: TensorDictBase) -> torch.Tensor | None:
+    """Take the mask of a partial step out of the data, as one bool per row; None when there is none."""
+    mask = td.get("_step", None)
+    if mask is None:
+        return None
+    mask = torch.as_tensor(td.pop("_step")).bool()
+    if mask.shape != td.batch_size and mask.numel() == td.batch_size.numel():
+        mask = mask.reshape(td.batch_size)
+    return mask
+
+
+def select(mask: torch.Tensor, new: TensorDictBase, old: TensorDictBase | None) -> Any:
+    """New values where a mask is True, old ones elsewhere, zeros where there are no old ones.
+
+    Args:
+        mask: One bool per row, possibly with the trailing dim that done flags have.
+        new: Has all keys of the result.
+        old: Where the values of the other rows come from; keys it lacks are zero there.
+    """
+    if isinstance(new, LazyStackedTensorDict) and new.stack_dim == 0:
+        return _select_rows(mask, new, old)
+    chosen = new.empty()
+    for key, value in new.items():
+        before = None if old is None else old.get(key, None)
+        chosen.set(key, _select_value(mask, value, before))
+    return chosen
+
+
+def _select_rows(mask: torch.Tensor, new: LazyStackedTensorDict, old: TensorDictBase | None) -> LazyStackedTensorDict:
+    """The same for a stack whose rows may differ in shape: row by row."""
+    rows = [
+        select(row_mask, row, None if old is None else old[i])
+        for i, (row_mask, row) in enumerate(zip(mask.unbind(0), new.unbind(0), strict=True))
+    ]
+    return LazyStackedTensorDict(*rows, stack_dim=0)
+
+
+def _select_value(mask: torch.Tensor, new: Any, old: Any) -> Any:
+    if is_tensor_collection(new) and not is_non_tensor(new):
+        return select(mask, new, old)
+    if not isinstance(new, torch.Tensor):
+        return _select_objects(mask, new, old)
+    if not isinstance(old, torch.Tensor) or old.shape != new.shape:
+        old = torch.zeros_like(new)
+    return torch.where(over(mask, new), new, old.to(new.dtype))
+
+
+def over(mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A mask in the shape of a value that it begins like: trailing dims are added, or a trailing 1 is dropped."""
+    while mask.ndim > value.ndim and mask.shape[-1] == 1:
+        mask = mask.squeeze(-1)
+    common = mask.ndim
+    if common and mask.shape[-1] == 1 and value.shape[: common - 1] == mask.shape[:-1] and value.ndim >= common:
+        return mask.reshape(*mask.shape, *(1,) * (value.ndim - common))
+    if mask.ndim > value.ndim or value.shape[:common] != mask.shape:
+        # Flags with a dim that the value has not: a row is taken when any of its flags is set.
+        lead = _common_lead(mask.shape, value.shape)
+        mask = mask.reshape(*mask.shape[:lead], -1).any(-1)
+    return mask.reshape(*mask.shape, *(1,) * (value.ndim - mask.ndim))
+
+
+def _common_lead(first: torch.Size, second: torch.Size) -> int:
+    lead = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        lead += 1
+    return lead
+
+
+def _select_objects(mask: torch.Tensor, new: Any, old: Any) -> Any:
+    """Rows of objects: the old object stays where the mask is False and there is one."""
+    if old is None:
+        return new
+    if not mask.ndim or not new.ndim:
+        return new if mask.any() else old
+    rows = zip(mask.unbind(0), new.unbind(0), old.unbind(0), strict=True)
+    return LazyStackedTensorDict.lazy_stack([_select_objects(*row) for row in rows], 0)

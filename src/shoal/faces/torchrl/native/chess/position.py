@@ -1,0 +1,152 @@
+"""A position of a game of chess: where it came from, what can be played, how it has ended, and its texts."""
+
+from __future__ import annotations
+
+import io
+from functools import cached_property
+
+import chess
+import chess.pgn
+
+from shoal.errors import ActionError, ArgumentError
+from shoal.faces.torchrl.native.chess.legal import legal_moves
+from shoal.faces.torchrl.native.chess.vocabulary import san_vocabulary
+
+START = "<start>"
+WIN, DRAW = 1.0, 0.5
+_TAGS = ("Event", "Site", "Date", "Round", "White", "Black")
+
+
+class IllegalMove(ActionError, chess.IllegalMoveError):
+    """An action that is no legal move in this position."""
+
+
+class Position:
+    """A position, with the moves that led to it. It does not change.
+
+    Args:
+        board: The board, which nobody else changes.
+        start: The FEN of the first position of the game.
+        names: The moves played since, in standard algebraic notation.
+    """
+
+    def __init__(self, board: chess.Board, start: str = chess.STARTING_FEN, names: tuple[str, ...] = ()) -> None:
+        self.board = board
+        self.start = start
+        self.names = names
+
+    @classmethod
+    def first(cls) -> Position:
+        """The position a game begins with."""
+        return cls(chess.Board())
+
+    @classmethod
+    def from_fen(cls, text: str) -> Position:
+        """A position without a past.
+
+        Raises:
+            ArgumentError: The text describes no position.
+        """
+        try:
+            return cls(chess.Board(text), text)
+        except ValueError as error:
+            raise ArgumentError(f"ChessEnv: fen {text!r} describes no position: {error}") from error
+
+    @classmethod
+    def from_pgn(cls, text: str) -> Position:
+        """The last position of a game.
+
+        Raises:
+            ArgumentError: The text describes no game.
+        """
+        game = chess.pgn.read_game(io.StringIO(text))
+        if game is None or game.errors:
+            reason = "it is empty" if game is None else game.errors[0]
+            raise ArgumentError(f"ChessEnv: pgn {text!r} describes no game: {reason}")
+        board = game.board()
+        start = board.fen()
+        names = tuple(board.san_and_push(move) for move in game.mainline_moves())
+        return cls(board, start, names)
+
+    @cached_property
+    def legal(self) -> dict[int, chess.Move]:
+        """The legal moves, by action."""
+        return legal_moves(self.board)
+
+    @property
+    def is_white_to_move(self) -> bool:
+        """Whose turn it is."""
+        return bool(self.board.turn)
+
+    @cached_property
+    def value(self) -> float | None:
+        """What the last move was worth to who made it, if it ended the game: 1 for mate, 0.5 for a draw."""
+        board = self.board
+        if not self.legal:
+            return WIN if board.is_check() else DRAW
+        drawn = board.is_insufficient_material() or board.is_fifty_moves() or board.is_fivefold_repetition()
+        return DRAW if drawn else None
+
+    def after(self, action: int, *, keeps_past: bool = True) -> Position:
+        """The position after a move.
+
+        Args:
+            action: The move.
+            keeps_past: Whether the new position knows how it came about.
+
+        Raises:
+            IllegalMove: It cannot be played here.
+        """
+        move = self.legal.get(action)
+        if move is None:
+            names = san_vocabulary()
+            name = repr(names[action]) if 0 <= action < len(names) else "no move at all"
+            raise IllegalMove(f"ChessEnv: action {action} is {name}, which is illegal in {self.fen}")
+        board = self.board.copy(stack=keeps_past)
+        board.push(move)
+        if keeps_past:
+            return Position(board, self.start, (*self.names, san_vocabulary()[action]))
+        board.clear_stack()
+        return Position(board, board.fen())
+
+    # -- texts --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fen(self) -> str:
+        """The position in Forsyth-Edwards notation."""
+        return str(self.board.fen())
+
+    @property
+    def san(self) -> str:
+        """The last move that is known."""
+        return self.names[-1] if self.names else START
+
+    @cached_property
+    def pgn(self) -> str:
+        """The game up to here in portable game notation."""
+        result = self._result()
+        tags = [f'[{name} "{"????.??.??" if name == "Date" else "?"}"]' for name in _TAGS]
+        tags.append(f'[Result "{result}"]')
+        if self.start != chess.STARTING_FEN:
+            tags += [f'[FEN "{self.start}"]', '[SetUp "1"]']
+        return "\n".join([*tags, "", " ".join([*self._numbered(), result])])
+
+    def _numbered(self) -> list[str]:
+        """The moves with their numbers: before each of white's, and before the first if it is black's."""
+        _, turn, *_, number = self.start.split()
+        count = int(number) * 2 + (turn == "b")
+        words = []
+        for place, name in enumerate(self.names, start=count):
+            if place % 2 == 0:
+                words.append(f"{place // 2}.")
+            elif place == count:
+                words.append(f"{place // 2}...")
+            words.append(name)
+        return words
+
+    def _result(self) -> str:
+        if self.value is None:
+            return "*"
+        if self.value == DRAW:
+            return "1/2-1/2"
+        return "0-1" if self.is_white_to_move else "1-0"

@@ -1,0 +1,50 @@
+"""ActionMask: random actions among those that are allowed at the moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.errors import ArgumentError
+from shoal.faces.torchrl.specs import Categorical, Composite, MultiCategorical, MultiOneHot, OneHot
+from shoal.faces.torchrl.transforms.base import Transform
+
+if TYPE_CHECKING:
+    from tensordict import TensorDictBase
+
+    from shoal.faces.torchrl.env.keys import NestedKey
+
+
+class ActionMask(Transform):
+    """Gives the action spec the mask that the env returned last, so that ``rand_action`` keeps to it.
+
+    Args:
+        action_key: The action that is masked, of a discrete spec.
+        mask_key: Where the env writes its mask: True where an action is allowed.
+    """
+
+    def __init__(self, action_key: NestedKey = "action", mask_key: NestedKey = "action_mask") -> None:
+        super().__init__(in_keys=[action_key, mask_key], out_keys=[])
+        self.action_key = action_key
+        self.mask_key = mask_key
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        env = self.container
+        while env is not None and isinstance(env, Transform):
+            env = env.container
+        if env is not None:
+            env.full_action_spec[self.action_key].update_mask(next_tensordict.get(self.mask_key))
+        return next_tensordict
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        return self._call(tensordict_reset)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply it to data outside an env, where that has a meaning."""
+        raise NotImplementedError("ActionMask masks the actions of an env: it has no meaning outside one")
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        """The action spec, which has to take masks."""
+        leaf = action_spec[self.action_key]
+        if not isinstance(leaf, (Categorical, MultiCategorical, MultiOneHot, OneHot)):
+            raise ArgumentError(f"ActionMask: {self.action_key!r} is {type(leaf).__name__}, which takes no mask")
+        return action_spec

@@ -1,0 +1,254 @@
+"""Transform: one change of the data of an env.
+
+    step     inv(td) on what goes in       ->  env  ->  _step(td, next) on what comes out
+    reset    _reset_env_preprocess(td)     ->  env  ->  _reset(td, fresh)
+    specs    transform_input_spec              and      transform_output_spec
+
+A subclass that changes values key by key only says how, in ``_apply_transform`` and ``_inv_apply_transform``.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Self
+
+from torch import nn
+
+from shoal.errors import ShoalError
+from shoal.faces.torchrl.env.keys import NestedKey, keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from tensordict import TensorDictBase
+
+    from shoal.faces.torchrl.env_base import EnvBase
+    from shoal.faces.torchrl.specs import Composite
+    from shoal.faces.torchrl.transforms.compose import Compose
+    from shoal.faces.torchrl.transforms.transformed_env import TransformedEnv
+
+    Keys = NestedKey | Sequence[NestedKey]
+
+
+class MissingEntry(ShoalError, KeyError):
+    """A transform found no entry under one of its keys."""
+
+    __str__ = Exception.__str__  # a KeyError shows its text as a repr
+
+
+class OwnedTransform(ShoalError, AttributeError):
+    """A transform that belongs to one env was given to another."""
+
+
+class Transform(nn.Module):
+    """One change of the data of an env.
+
+    Args:
+        in_keys: What it reads of what the env returns.
+        out_keys: Where it writes that, ``in_keys`` by default. Keys that the env has not must be declared in a spec.
+        in_keys_inv: What the env reads of its input, and this transform writes.
+        out_keys_inv: What callers write instead, ``in_keys_inv`` by default.
+
+    Example:
+        >>> from shoal.faces.torchrl import Transform
+        >>> class Halved(Transform):
+        ...     def _apply_transform(self, obs):
+        ...         return obs / 2
+        ...
+        ...     def _reset(self, tensordict, tensordict_reset):
+        ...         return self._call(tensordict_reset)
+    """
+
+    # Whether reset data goes through inv on its way to the env.
+    enable_inv_on_reset = False
+
+    def __init__(
+        self,
+        in_keys: Keys | None = None,
+        out_keys: Keys | None = None,
+        in_keys_inv: Keys | None = None,
+        out_keys_inv: Keys | None = None,
+    ) -> None:
+        super().__init__()
+        own = self.__dict__
+        own["in_keys"] = [] if in_keys is None else keys_of(in_keys)
+        own["out_keys"] = list(self.in_keys) if out_keys is None else keys_of(out_keys)
+        own["in_keys_inv"] = [] if in_keys_inv is None else keys_of(in_keys_inv)
+        own["out_keys_inv"] = list(self.in_keys_inv) if out_keys_inv is None else keys_of(out_keys_inv)
+        own["_missing_tolerance"] = False
+        own["_container"] = None
+        own["_parent"] = None
+
+    in_keys: list[NestedKey]
+    out_keys: list[NestedKey]
+    in_keys_inv: list[NestedKey]
+    out_keys_inv: list[NestedKey]
+
+    # -- what comes out of the env ------------------------------------------------------------------------------------
+
+    def _apply_transform(self, value: Any) -> Any:
+        """The new value of one entry."""
+        raise NotImplementedError(f"{type(self).__name__} has no _apply_transform")
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        """Change what a step returned, in place."""
+        self._rewrite(next_tensordict, self.in_keys, self.out_keys, self._apply_transform)
+        return next_tensordict
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        """Change what a step returned, knowing what it was given."""
+        return self._call(next_tensordict)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        """Change what a reset returned, knowing what it was given. It is left alone by default."""
+        return tensordict_reset
+
+    def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase | None:
+        """Change what a reset is given before the env sees it."""
+        return tensordict
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply the transform to data outside an env."""
+        self._rewrite(tensordict, self.in_keys, self.out_keys, self._apply_transform)
+        return tensordict
+
+    # -- what goes into the env ---------------------------------------------------------------------------------------
+
+    @property
+    def changes_inputs(self) -> bool:
+        """Whether it has anything to do with what goes into the env."""
+        return bool(self.in_keys_inv) or type(self)._inv_call is not Transform._inv_call
+
+    @property
+    def invertible(self) -> bool:
+        """Whether it says how inputs are changed."""
+        return type(self)._inv_apply_transform is not Transform._inv_apply_transform
+
+    def _inv_apply_transform(self, value: Any) -> Any:
+        """The value that the env reads, from the one that the caller wrote."""
+        raise NotImplementedError(f"{type(self).__name__} has no _inv_apply_transform")
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Change what a step is given, in place."""
+        self._rewrite(tensordict, self.out_keys_inv, self.in_keys_inv, self._inv_apply_transform)
+        return tensordict
+
+    def inv(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """What the env reads, from what the caller wrote; the caller's data is not changed."""
+        return self._inv_call(tensordict.copy())
+
+    def _rewrite(self, td: TensorDictBase, sources: list[NestedKey], targets: list[NestedKey], change: Any) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            value = td.get(source, None)
+            if value is not None:
+                td.set(target, change(value))
+            elif not self._missing_tolerance:
+                raise MissingEntry(f"{type(self).__name__}: no {source!r} in the data, which has {list(td.keys(True))}")
+
+    # -- specs --------------------------------------------------------------------------------------------------------
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with the transform in place."""
+        return observation_spec
+
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        """The reward spec with the transform in place."""
+        return reward_spec
+
+    def transform_done_spec(self, done_spec: Composite) -> Composite:
+        """The done spec with the transform in place."""
+        return done_spec
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        """The action spec with the transform in place."""
+        return action_spec
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec with the transform in place."""
+        return state_spec
+
+    def transform_output_spec(self, output_spec: Composite) -> Composite:
+        """The output spec with the transform in place."""
+        for kind, change in (
+            ("full_observation_spec", self.transform_observation_spec),
+            ("full_reward_spec", self.transform_reward_spec),
+            ("full_done_spec", self.transform_done_spec),
+        ):
+            output_spec[kind] = change(output_spec[kind])
+        return output_spec
+
+    def transform_input_spec(self, input_spec: Composite) -> Composite:
+        """The input spec with the transform in place."""
+        input_spec["full_state_spec"] = self.transform_state_spec(input_spec["full_state_spec"])
+        input_spec["full_action_spec"] = self.transform_action_spec(input_spec["full_action_spec"])
+        return input_spec
+
+    def transform_env_device(self, device: torch.device | None) -> torch.device | None:
+        """The device of the env with the transform in place."""
+        return device
+
+    def transform_env_batch_size(self, batch_size: torch.Size) -> torch.Size:
+        """The batch size of the env with the transform in place."""
+        return batch_size
+
+    # -- its place ----------------------------------------------------------------------------------------------------
+
+    @property
+    def container(self) -> TransformedEnv | Compose | None:
+        """What the transform belongs to."""
+        holder: TransformedEnv | Compose | None = self.__dict__["_container"]
+        return holder
+
+    def set_container(self, container: TransformedEnv | Compose) -> None:
+        """Let the transform belong to an env or a chain. It can belong to one only."""
+        if self.__dict__["_container"] is not None:
+            raise OwnedTransform(f"{type(self).__name__} belongs to another env or Compose already: give it a clone()")
+        self.__dict__["_container"] = container
+        self.empty_cache()
+
+    def reset_parent(self) -> None:
+        """Let the transform belong to nothing."""
+        self.__dict__["_container"] = None
+        self.empty_cache()
+
+    @property
+    def parent(self) -> EnvBase | None:
+        """The env as it is below this transform, with the transforms that come before it."""
+        if self.__dict__["_parent"] is None and self.container is not None:
+            self.__dict__["_parent"] = self.container._env_below(self)
+        below: EnvBase | None = self.__dict__["_parent"]
+        return below
+
+    def clone(self) -> Self:
+        """A copy that belongs to nothing; parameters and buffers are shared."""
+        twin = copy.copy(self)
+        for name in ("_parameters", "_buffers", "_modules"):
+            twin.__dict__[name] = copy.copy(self.__dict__[name])
+        twin.reset_parent()
+        return twin
+
+    def empty_cache(self) -> None:
+        """Forget what was worked out from the env below."""
+        self.__dict__["_parent"] = None
+
+    # -- the rest -----------------------------------------------------------------------------------------------------
+
+    @property
+    def missing_tolerance(self) -> bool:
+        """Whether keys that are not in the data are passed over."""
+        tolerant: bool = self.__dict__["_missing_tolerance"]
+        return tolerant
+
+    def set_missing_tolerance(self, mode: bool = False) -> None:
+        """Say whether keys that are not in the data are passed over, or an error."""
+        self.__dict__["_missing_tolerance"] = mode
+
+    def init(self, tensordict: TensorDictBase) -> None:
+        """Prepare for data like this."""
+
+    def close(self) -> None:
+        """Let go of what the transform holds."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(in_keys={self.in_keys}, out_keys={self.out_keys})"

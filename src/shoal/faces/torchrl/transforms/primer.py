@@ -1,0 +1,148 @@
+"""TensorDictPrimer: entries that an env has not, and that a policy expects at the start of an episode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from shoal.faces.torchrl.env.keys import NestedKey, leaf_keys
+from shoal.faces.torchrl.env.masks import select
+from shoal.faces.torchrl.specs import Composite
+from shoal.faces.torchrl.transforms.base import Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tensordict import TensorDictBase
+
+    from shoal.faces.torchrl.specs import TensorSpec
+
+    Default = float | Callable[[], Any] | dict[NestedKey, Any] | None
+
+
+class TensorDictPrimer(Transform):
+    """Writes entries at every reset, such as the first hidden state of a recurrent policy.
+
+    Args:
+        primers: Specs of the entries.
+        random: Whether they are drawn from their specs.
+        default_value: What they hold otherwise, 0 when None: a number, a callable, or one of these per key.
+        reset_key: Where the mask of partial resets is; the env knows it.
+        expand_specs: Whether specs without the env's batch dims get them; they do by default.
+        single_default_value: Whether a callable gives the TensorDict of all entries, rather than one value for each.
+        call_before_env_reset: Whether the entries are written before the env is reset, so that it can read them.
+        **kwargs: More specs, by name.
+
+    Example:
+        >>> from shoal.faces.torchrl import GymEnv, TensorDictPrimer, Unbounded
+        >>> env = GymEnv("CartPole-v1").append_transform(TensorDictPrimer(hidden=Unbounded((3,))))
+        >>> env.reset()["hidden"]
+        tensor([0., 0., 0.])
+    """
+
+    def __init__(
+        self,
+        primers: dict[str, TensorSpec] | Composite | None = None,
+        random: bool | None = None,
+        default_value: Default = None,
+        reset_key: NestedKey | None = None,
+        expand_specs: bool | None = None,
+        single_default_value: bool = False,
+        call_before_env_reset: bool = False,
+        **kwargs: TensorSpec,
+    ) -> None:
+        super().__init__()
+        given = primers if isinstance(primers, Composite) else Composite(primers or {})
+        self.primers = given.clone()
+        for name, spec in kwargs.items():
+            self.primers[name] = spec
+        self.random = bool(random)
+        self.default_value: Any = default_value
+        self.reset_key = reset_key
+        self.expand_specs = expand_specs is not False
+        self.single_default_value = single_default_value
+        self.call_before_env_reset = call_before_env_reset
+
+    def _specs(self) -> Composite:
+        """The specs with the batch dims of the env."""
+        parent = self.parent
+        if parent is None:
+            return self.primers
+        size = parent.batch_size
+        if not self.expand_specs or self.primers.shape[: len(size)] == size:
+            return self.primers
+        expanded: Composite = self.primers.expand((*size, *self.primers.shape))
+        return expanded
+
+    def _make(self, lead: torch.Size) -> TensorDictBase:
+        """The entries of an episode that begins."""
+        specs = self._specs()
+        if self.single_default_value and callable(self.default_value):
+            made: TensorDictBase = self.default_value()
+            return made.expand((*lead, *specs.shape)) if made.batch_size != (*lead, *specs.shape) else made
+        entries: TensorDictBase = specs.rand(lead) if self.random else specs.zero(lead)
+        if not self.random and self.default_value is not None:
+            for key in leaf_keys(specs):
+                self._fill(entries, key)
+        return entries
+
+    def _fill(self, entries: TensorDictBase, key: NestedKey) -> None:
+        value = self.default_value.get(key, 0) if isinstance(self.default_value, dict) else self.default_value
+        value = value() if callable(value) else value
+        zeros = entries.get(key)
+        entries.set(key, torch.as_tensor(value, dtype=zeros.dtype, device=zeros.device).expand_as(zeros).clone())
+
+    def _lead(self, td: TensorDictBase) -> torch.Size:
+        return torch.Size() if self.parent is None else self.parent._plan().lead(td)
+
+    def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase | None:
+        parent = self.parent
+        if not self.call_before_env_reset or parent is None:
+            return tensordict
+        if tensordict is None:
+            return self._make(torch.Size())
+        made = self._make(self._lead(tensordict))
+        mask = tensordict.get(self.reset_key or "_reset", None)
+        return tensordict.update(made if mask is None else select(mask, made, tensordict))
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        if self.call_before_env_reset:
+            return tensordict_reset
+        return tensordict_reset.update(self._make(self._lead(tensordict_reset)))
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        """Carry over what the policy has not written for the next step."""
+        for key in leaf_keys(self.primers):
+            if next_tensordict.get(key, None) is None:
+                value = tensordict.get(("next", *((key,) if isinstance(key, str) else key)), tensordict.get(key, None))
+                if value is not None:
+                    next_tensordict.set(key, value)
+        return next_tensordict
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply it to data outside an env, where that has a meaning."""
+        return tensordict.update(self._make(tensordict.batch_size))
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with what the transform adds."""
+        for key in leaf_keys(self._specs()):
+            observation_spec[key] = self._specs()[key].clone()
+        return observation_spec
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec with what the transform adds."""
+        for key in leaf_keys(self._specs()):
+            state_spec[key] = self._specs()[key].clone()
+        return state_spec
+
+
+def primers_of(policy: Any) -> Iterator[Transform]:
+    """The primers that the modules of a policy ask for, by a method ``make_tensordict_primer``."""
+    if not isinstance(policy, nn.Module):
+        return
+    for module in policy.modules():
+        make = getattr(module, "make_tensordict_primer", None)
+        if callable(make):
+            yield make()

@@ -1,0 +1,120 @@
+"""RewardSum: the sum of rewards since the last reset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from shoal.errors import ArgumentError, StateError
+from shoal.faces.torchrl.env.keys import NestedKey, key_of, keys_of, path_of
+from shoal.faces.torchrl.specs import Composite, Unbounded
+from shoal.faces.torchrl.transforms.base import Transform
+
+if TYPE_CHECKING:
+    from tensordict import TensorDictBase
+
+    from shoal.faces.torchrl.transforms.base import Keys
+
+
+class RewardSum(Transform):
+    """Keeps the sum of the rewards of an episode: 0 after a reset, the return in its last step.
+
+    Args:
+        in_keys: The rewards, all of the env's by default.
+        out_keys: Where the sums are: ``"episode_reward"`` beside each reward by default.
+        reset_keys: Where the masks of partial resets are; the env knows them.
+        reward_spec: Whether the sums are declared as rewards rather than as observations.
+
+    Example:
+        >>> from shoal.faces.torchrl import GymEnv, RewardSum
+        >>> env = GymEnv("CartPole-v1").append_transform(RewardSum())
+        >>> env.rollout(3)["next", "episode_reward"].flatten().tolist()
+        [1.0, 2.0, 3.0]
+    """
+
+    def __init__(
+        self,
+        in_keys: Keys | None = None,
+        out_keys: Keys | None = None,
+        reset_keys: Keys | None = None,
+        *,
+        reward_spec: bool = False,
+    ) -> None:
+        super().__init__(in_keys=in_keys, out_keys=out_keys)
+        if in_keys is not None and out_keys is None:
+            self.__dict__["out_keys"] = [_sum_key(key) for key in self.in_keys]
+        if in_keys is not None and len(self.in_keys) != len(self.out_keys):
+            raise ArgumentError(
+                f"RewardSum: {len(self.in_keys)} in_keys and {len(self.out_keys)} out_keys, there must be as many"
+            )
+        self.reset_keys = None if reset_keys is None else keys_of(reset_keys)
+        self.as_reward = reward_spec
+        self._all_rewards = in_keys is None
+
+    def _pairs(self) -> list[tuple[NestedKey, NestedKey, torch.Size]]:
+        """Rewards, their sums, and the shape of both."""
+        own = self.__dict__
+        if own.get("_known_pairs") is None:
+            own["_known_pairs"] = self._find_pairs()
+        pairs: list[tuple[NestedKey, NestedKey, torch.Size]] = own["_known_pairs"]
+        return pairs
+
+    def empty_cache(self) -> None:
+        """Forget which rewards the env below has."""
+        super().empty_cache()
+        self.__dict__["_known_pairs"] = None
+
+    def _find_pairs(self) -> list[tuple[NestedKey, NestedKey, torch.Size]]:
+        parent = self.parent
+        if parent is None:
+            raise StateError("RewardSum needs an env: put it into a TransformedEnv")
+        if self._all_rewards:
+            own = self.__dict__
+            own["in_keys"] = parent.reward_keys
+            if len(self.out_keys) != len(self.in_keys):
+                own["out_keys"] = [_sum_key(key) for key in self.in_keys]
+        spec = parent.full_reward_spec
+        return [(key, out, torch.Size(spec[key].shape)) for key, out in zip(self.in_keys, self.out_keys, strict=True)]
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        pairs, parent = self._pairs(), self.parent
+        lead = torch.Size() if parent is None else parent._plan().lead(tensordict_reset)
+        for key, out, shape in pairs:
+            dtype = parent.full_reward_spec[key].dtype if parent is not None else None
+            tensordict_reset.set(out, torch.zeros((*lead, *shape), dtype=dtype, device=tensordict_reset.device))
+        return tensordict_reset
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        for key, out, _ in self._pairs():
+            reward = next_tensordict.get(key)
+            before = tensordict.get(out, None)
+            next_tensordict.set(out, reward.clone() if before is None else before + reward)
+        return next_tensordict
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Sum the rewards of a rollout along its time, from one end of an episode to the next."""
+        raise NotImplementedError("RewardSum follows an env from step to step: it has no meaning outside one")
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with what the transform adds."""
+        return observation_spec if self.as_reward else self._declare(observation_spec)
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec with what the transform reads of the step before."""
+        return state_spec if self.as_reward else self._declare(state_spec)
+
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        """The reward spec with what the transform adds."""
+        return self._declare(reward_spec) if self.as_reward else reward_spec
+
+    def _declare(self, spec: Composite) -> Composite:
+        parent = self.parent
+        for key, out, shape in self._pairs():
+            like = parent.full_reward_spec[key] if parent is not None else Unbounded(shape)
+            spec[out] = Unbounded(shape, dtype=like.dtype, device=like.device)
+        return spec
+
+
+def _sum_key(reward_key: NestedKey) -> NestedKey:
+    return key_of((*path_of(reward_key)[:-1], "episode_reward"))

@@ -1,0 +1,328 @@
+"""TorchRL's dialect: specs of single tensors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tensordict")
+
+import numpy as np  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from tensordict import NonTensorData  # noqa: E402
+from torchrl_specs import LEAVES, SHAPES  # noqa: E402
+
+from shoal.faces.torchrl import (  # noqa: E402
+    Binary,
+    Bounded,
+    BoundedContinuous,
+    BoundedDiscrete,
+    Categorical,
+    Choice,
+    MultiCategorical,
+    MultiOneHot,
+    NonTensor,
+    OneHot,
+    TensorSpec,
+    Unbounded,
+    UnboundedContinuous,
+    UnboundedDiscrete,
+)
+
+LAWS = settings(max_examples=60, deadline=None)
+
+
+@LAWS
+@given(LEAVES, SHAPES)
+def test_what_a_spec_draws_is_in_it(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    value = spec.rand(shape)
+    assert value.shape == (*shape, *spec.shape)
+    assert value.dtype == spec.dtype
+    assert spec.is_in(value) is True
+    assert spec.project(value) is value
+    spec.assert_is_in(value)
+    spec.type_check(value)
+
+
+@LAWS
+@given(LEAVES)
+def test_to_numpy_and_encode_are_inverse(spec: TensorSpec) -> None:
+    value = spec.rand()
+    back = spec.encode(spec.to_numpy(value))
+    assert back.shape == spec.shape
+    assert torch.equal(back.to(value.dtype), value)
+
+
+@LAWS
+@given(LEAVES)
+def test_a_clone_is_equal_and_its_own(spec: TensorSpec) -> None:
+    for other in (spec.clone(), copy.deepcopy(spec), pickle.loads(pickle.dumps(spec))):
+        assert other == spec
+        assert other is not spec
+        assert type(other) is type(spec)
+        assert spec.is_in(other.rand())
+    assert spec.to("cpu") is spec
+    assert spec.to(spec.dtype) is spec
+
+
+@LAWS
+@given(LEAVES, SHAPES.filter(bool))
+def test_expand_then_index_gives_the_spec_back(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    wide = spec.expand(*shape, *spec.shape)
+    assert wide.shape == (*shape, *spec.shape)
+    assert wide.is_in(wide.rand())
+    assert wide[(0,) * len(shape)] == spec
+    assert wide.unbind(0)[-1] == wide[-1]
+    assert wide.flatten(0, len(shape) - 1).shape[0] == torch.Size(shape).numel()
+    assert wide.unsqueeze(0).squeeze(0) == wide
+
+
+@LAWS
+@given(LEAVES, st.integers(1, 3))
+def test_equal_specs_stack_to_one_with_a_dim_more(spec: TensorSpec, count: int) -> None:
+    stacked = torch.stack([spec.clone() for _ in range(count)], 0)
+    assert type(stacked) is type(spec)
+    assert stacked.shape == (count, *spec.shape)
+    assert all(part == spec for part in stacked.unbind(0))
+
+
+@LAWS
+@given(LEAVES, SHAPES)
+def test_a_shape_that_does_not_fit_is_not_in_and_no_error(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    value = torch.zeros((*shape, *(dim + 1 for dim in spec.shape)), dtype=spec.dtype)
+    if any(dim > 1 for dim in spec.shape):
+        assert spec.is_in(value) is False
+    assert spec.is_in("text") is False
+    assert spec.is_in(None) is False
+
+
+@LAWS
+@given(LEAVES)
+def test_filled_tensors_have_the_form_of_the_spec(spec: TensorSpec) -> None:
+    for value, content in ((spec.zero((2,)), 0), (spec.one((2,)), 1)):
+        assert value.shape == (2, *spec.shape)
+        assert value.dtype == spec.dtype
+        assert bool((value == content).all())
+
+
+@LAWS
+@given(LEAVES.filter(lambda spec: spec.domain == "discrete" and not isinstance(spec, (Bounded, Unbounded))))
+def test_a_discrete_spec_can_list_its_values(spec: TensorSpec) -> None:
+    if getattr(spec, "mask", None) is not None:
+        spec.update_mask(None)  # type: ignore[attr-defined]
+    values = spec.enumerate()
+    assert values.shape == (int(spec.cardinality()), *spec.shape)
+    assert spec.is_in(values)
+    assert len({tuple(value.reshape(-1).tolist()) for value in values}) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "projected"),
+    [
+        (Categorical(3), torch.tensor(7), 2),
+        (Categorical(3), torch.tensor(-2), 0),
+        (Categorical(3), torch.tensor(1.6), 2),
+        (Bounded(0, 10, shape=(), dtype=torch.uint8), torch.tensor(300), 10),
+        (Bounded(-1.0, 1.0, shape=()), torch.tensor(-9.0), -1),
+        (MultiCategorical((3, 2)), torch.tensor([9, -1]), [2, 0]),
+        (Unbounded((2,)), torch.ones(2, dtype=torch.int64), [1, 1]),
+    ],
+)
+def test_project_gives_the_nearest_value(spec: TensorSpec, value: torch.Tensor, projected: object) -> None:
+    before = value.clone()
+    assert spec.project(value).tolist() == projected
+    assert spec.is_in(spec.project(value))
+    assert torch.equal(value, before)
+
+
+def test_one_hot_projects_to_a_choice_that_has_weight() -> None:
+    spec = OneHot(4)
+    assert {int(spec.project(torch.tensor([0.0, 1.0, 0.0, 2.0])).nonzero()) for _ in range(50)} == {1, 3}
+    assert spec.is_in(spec.project(torch.zeros(4)))
+
+
+def test_the_class_of_a_bounded_spec_follows_its_dtype() -> None:
+    assert type(Bounded(0, 1, shape=(2,))) is BoundedContinuous
+    assert type(Bounded(0, 1, shape=(2,), dtype=torch.int64)) is BoundedDiscrete
+    assert type(Bounded(0, 1, shape=(2,), dtype=torch.int64).to(torch.float32)) is BoundedContinuous
+    assert type(Unbounded((2,))) is UnboundedContinuous
+    assert type(UnboundedDiscrete((2,))) is UnboundedDiscrete
+    assert isinstance(UnboundedDiscrete((2,)), Unbounded)
+    assert UnboundedDiscrete((2,)).dtype is torch.int64
+
+
+def test_wide_and_infinite_bounds_are_drawn_from_without_nan() -> None:
+    top = torch.finfo(torch.float32).max
+    for low, high in ((-top, top), (-torch.inf, 1.0), (0.0, torch.inf), (-torch.inf, torch.inf)):
+        spec = Bounded(low, high, shape=(3,))
+        assert spec.is_in(spec.rand((100,))), (low, high)
+    spec = Bounded(torch.tensor([-torch.inf, 0.0]), torch.tensor([torch.inf, 1.0]))
+    assert spec.is_in(spec.rand((100,)))
+
+
+def test_every_integer_of_a_range_is_drawn() -> None:
+    spec = Bounded(torch.tensor([0, 3]), torch.tensor([2, 4]), dtype=torch.int64)
+    drawn = spec.rand((300,))
+    assert set(drawn[:, 0].tolist()) == {0, 1, 2}
+    assert set(drawn[:, 1].tolist()) == {3, 4}
+    assert set(MultiCategorical((2, 3)).rand((300,))[:, 1].tolist()) == {0, 1, 2}
+
+
+def test_encode_shares_no_memory_with_what_the_env_gave() -> None:
+    buffer = np.zeros(3, dtype=np.float32)
+    value = Unbounded((3,)).encode(buffer)
+    buffer[:] = 7
+    assert value.tolist() == [0, 0, 0]
+    assert Unbounded((2,)).encode(np.arange(2.0)[::-1]).tolist() == [1, 0]
+    assert Unbounded(()).encode([1.5]).item() == 1.5
+    tensor = torch.zeros(9)
+    assert Unbounded((2,)).encode(tensor) is tensor
+
+
+@LAWS
+@given(LEAVES)
+def test_values_belong_to_who_gets_them(spec: TensorSpec) -> None:
+    before = spec.clone()
+    for value in (spec.rand(), spec.zero(), spec.encode(spec.to_numpy(spec.rand())), spec.project(spec.rand())):
+        value.fill_(7)
+    assert spec == before
+    assert spec.is_in(spec.rand())
+    if spec.domain == "discrete" and not isinstance(spec, (Bounded, Unbounded)):
+        spec.enumerate().fill_(7)
+        assert spec.is_in(spec.rand())
+
+
+def test_what_cannot_be_encoded_is_said() -> None:
+    with pytest.raises(RuntimeError, match="shape"):
+        Bounded(-1, 1, shape=(2,)).encode(np.zeros(3))
+    with pytest.raises(AssertionError, match="3 choices"):
+        OneHot(3).encode(3)
+    with pytest.raises(TypeError, match="Categorical"):
+        Categorical(3).encode("left")
+    with pytest.raises(AssertionError, match=r"dtype torch\.float32, expected torch\.int64"):
+        Categorical(3).assert_is_in(torch.tensor(1.0))
+
+
+def test_dtypes_that_numpy_does_not_have() -> None:
+    for spec in (OneHot(3, dtype=torch.bfloat16), Unbounded((3,), dtype=torch.bfloat16)):
+        assert spec.is_in(spec.rand())
+    assert Unbounded((3,), dtype=torch.bfloat16).encode([1, 2, 3]).dtype is torch.bfloat16
+    assert OneHot(3, dtype=torch.bfloat16).encode(1).tolist() == [0, 1, 0]
+
+
+def test_a_register_numbers_what_it_sees() -> None:
+    spec = OneHot(2, use_register=True)
+    assert spec.encode("left").tolist() == [True, False]
+    assert spec.encode("right").tolist() == [False, True]
+    assert spec.to_numpy(spec.encode("left")) == "left"
+    with pytest.raises(AssertionError, match="up"):
+        spec.encode("up")
+
+
+def test_masks_hold_for_batches_of_values() -> None:
+    spec = Categorical(3)
+    spec.update_mask(torch.tensor([[True, False, False], [False, False, True]]))
+    assert spec.rand((2,)).tolist() == [0, 2]
+    spec.update_mask(None)
+    assert spec.mask is None
+    with pytest.raises(RuntimeError, match="no choice"):
+        Categorical(2, mask=torch.zeros(2, dtype=torch.bool)).rand()
+    masked = OneHot(3, mask=torch.tensor([True, False, True]))
+    assert masked.to_categorical_spec().enumerate(use_mask=True).tolist() == [0, 2]
+    assert not masked.is_in(torch.tensor([False, True, False]))
+
+
+def test_index_gathers_what_a_value_points_at() -> None:
+    table = torch.tensor([10, 20, 30])
+    assert Categorical(3).index(torch.tensor(1), table).item() == 20
+    assert OneHot(3).index(OneHot(3).encode(2), table).tolist() == [30]
+    assert MultiOneHot((3, 2)).index(MultiOneHot((3, 2)).encode([2, 1]), torch.arange(5)).tolist() == [2, 4]
+
+
+def test_one_hot_and_categorical_become_each_other() -> None:
+    spec = Categorical(4, shape=(2,))
+    value = spec.rand()
+    assert torch.equal(spec.to_one_hot_spec().to_categorical(spec.to_one_hot(value)), value)
+    assert spec.to_one_hot_spec().to_categorical_spec() == spec
+    multi = MultiCategorical((3, 2))
+    assert multi.to_one_hot_spec().to_categorical_spec() == multi
+
+
+def test_a_dim_of_any_size() -> None:
+    spec = Unbounded((-1, 3))
+    assert spec.zero().shape == (1, 3)
+    assert spec.is_in(torch.zeros(7, 3))
+    assert not spec.is_in(torch.zeros(7, 4))
+    assert spec.encode(np.zeros((4, 3))).shape == (4, 3)
+    assert spec[0].shape == (3,)
+    assert spec.expand(2, -1, 3).shape == (2, -1, 3)
+    with pytest.raises(IndexError, match="any size"):
+        spec[:2]
+    bounds = Bounded(0, 1, shape=(4, 3))
+    bounds.make_neg_dim(0)
+    assert bounds.shape == (-1, 3)
+    assert bounds.is_in(torch.ones(9, 3))
+    assert bounds.is_in(bounds.rand((2,)))
+
+
+def test_shapes_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="expanded"):
+        Unbounded((4,)).expand(3, 5)
+    with pytest.raises(ValueError, match="last dim"):
+        OneHot(3).unsqueeze(-1)
+    with pytest.raises(ValueError, match="last dim"):
+        OneHot(3, shape=(2, 3)).flatten(0, 1)
+    with pytest.raises(IndexError, match="out of bounds"):
+        Unbounded((3, 2))[3]
+    with pytest.raises(IndexError, match="too many"):
+        Unbounded((3, 2))[0, 0, 0]
+
+
+def test_indices_of_all_kinds_pick_what_they_pick_from_a_tensor() -> None:
+    low = torch.arange(12.0).reshape(3, 4)
+    spec = Bounded(low, low + 1)
+    mask = torch.tensor([True, False, True])
+    indices = [0, -1, slice(1, None), (..., 2), (slice(None), 1), None, [0, 2], mask, (mask, 1), torch.tensor([1, 1])]
+    for index in indices:
+        assert torch.equal(spec[index].low, low[index]), index
+
+
+def test_non_tensor_specs_take_any_value() -> None:
+    spec = NonTensor(shape=(), example_data="abc")
+    assert spec.zero().data == "abc"
+    assert spec.rand((2,)).batch_size == (2,)
+    assert spec.is_in("x")
+    assert spec.is_in(NonTensorData(3))
+    assert not spec.is_in(torch.zeros(1))
+    assert NonTensor(shape=(3,), example_data="a", batched=True).zero().tolist() == ["a"] * 3
+    assert NonTensor().shape == (1,)
+    assert spec.expand(4).shape == (4,)
+    assert spec.to_numpy(spec.encode("b")) == "b"
+
+
+def test_choice_draws_from_each_of_its_choices() -> None:
+    spec = Choice([Categorical(1), Categorical(3)])
+    assert {int(spec.rand()) for _ in range(60)} == {0, 1, 2}
+    assert spec.cardinality() == 4
+    assert spec.num_choices == 2
+    assert spec.rand((4,)).shape == (4,)
+    assert spec.is_in(torch.tensor(2))
+    assert not spec.is_in(torch.tensor(3))
+    words = Choice(["left", "right"])
+    assert {words.rand().data for _ in range(60)} == {"left", "right"}
+    assert words.is_in("left")
+    assert not words.is_in("up")
+    with pytest.raises(TypeError, match="one kind"):
+        Choice([Categorical(3), OneHot(3)])
+
+
+def test_binary_needs_a_length() -> None:
+    with pytest.raises(TypeError, match="n, or a shape"):
+        Binary()
+    with pytest.raises(ValueError, match="n = 3"):
+        Binary(3, shape=(4,))
+    assert Binary(shape=(2, 3))[0].shape == (3,)

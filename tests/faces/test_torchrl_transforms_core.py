@@ -1,0 +1,381 @@
+"""Transforms, chains of them, and envs seen through them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torchrl_cases import BOOL, I64, Adder, Counter, TwoAgents, ints, rows
+
+from shoal.faces.torchrl import (
+    ActionMask,
+    Bounded,
+    Categorical,
+    Compose,
+    Composite,
+    ConditionalSkip,
+    InitTracker,
+    RewardSum,
+    StepCounter,
+    TensorDictPrimer,
+    Transform,
+    TransformedEnv,
+    Unbounded,
+    check_env_specs,
+)
+
+
+class Times(Transform):
+    """Multiplies a count on its way out, under another key."""
+
+    def __init__(self, factor: int, source: str = "count", target: str = "scaled") -> None:
+        super().__init__(in_keys=[source], out_keys=[target])
+        self.factor = factor
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value * self.factor
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        return self._call(tensordict_reset)
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        observation_spec[self.out_keys[0]] = observation_spec[self.in_keys[0]].clone()
+        return observation_spec
+
+
+class Shifted(Transform):
+    """Actions that are one less for the env than for the caller."""
+
+    def __init__(self, by: float = 1.0, key: str = "action") -> None:
+        super().__init__(in_keys_inv=["action"], out_keys_inv=[key])
+        self.by = by
+
+    def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value - self.by
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        spec = action_spec.clone()
+        if self.out_keys_inv[0] != "action":
+            spec[self.out_keys_inv[0]] = spec["action"]
+            del spec["action"]
+        return spec
+
+
+def test_a_transform_adds_what_it_declares() -> None:
+    env = TransformedEnv(Counter(limit=9), Times(3))
+    assert env.observation_keys == ["count", "scaled"]
+    assert env.base_env.observation_keys == ["count"]
+    r = env.rollout(3)
+    assert ints(r["scaled"]) == [0, 3, 6]
+    assert ints(r["next", "scaled"]) == [3, 6, 9]
+    check_env_specs(env)
+
+
+def test_resets_are_left_alone_by_default() -> None:
+    class Negative(Transform):
+        def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+            return -value
+
+    env = TransformedEnv(Counter(limit=9), Negative(in_keys=["count"]))
+    assert ints(env.reset(start=4)["count"]) == [4]
+    assert ints(env.rand_step()["next", "count"]) == [-5]
+    assert ints(env.transform(TensorDict({"count": torch.ones(1)}, []))["count"]) == [-1.0]
+
+
+def test_inputs_pass_backwards_and_the_caller_keeps_them() -> None:
+    env = TransformedEnv(Adder(), Compose(Shifted(1.0), Shifted(10.0, "push")))
+    assert env.action_keys == ["push"]
+    td = env.reset()
+    td["push"] = torch.full((1,), 100.0)
+    out = env.step(td)
+    assert ints(out["next", "x"]) == [89.0]
+    assert set(out.keys()) == {"x", "done", "terminated", "push", "next"}
+    assert ints(out["push"]) == [100.0]
+    assert ints(Shifted(1.0).inv(TensorDict({"action": torch.ones(1)}, []))["action"]) == [0.0]
+
+
+def test_missing_keys() -> None:
+    class Undeclared(Times):
+        def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+            return observation_spec
+
+    env = TransformedEnv(Counter(), Undeclared(2, source="nothing"))
+    with pytest.raises(KeyError, match="'nothing'"):
+        env.reset()
+    env.set_missing_tolerance(True)
+    env.reset()
+
+
+def test_a_transform_belongs_to_one_env() -> None:
+    counter = StepCounter()
+    env = TransformedEnv(Counter(), counter)
+    with pytest.raises(AttributeError, match="clone"):
+        TransformedEnv(Counter(), counter)
+    assert counter.container is env
+    assert counter.parent is env.base_env
+    other = TransformedEnv(Counter(), counter.clone())
+    assert other.transform is not counter
+
+
+def test_the_env_below_a_transform_has_those_before_it() -> None:
+    env = TransformedEnv(Counter(limit=9), Compose(Times(2), StepCounter()))
+    below = env.transform[1].parent
+    assert isinstance(below, TransformedEnv)
+    assert below.observation_keys == ["count", "scaled"]
+    assert env.transform[0].parent is env.base_env
+
+
+def test_chains_can_be_changed() -> None:
+    env = TransformedEnv(Counter(limit=9))
+    assert len(env.transform) == 0
+    assert env.append_transform(StepCounter()) is env
+    assert env.insert_transform(0, Times(2)) is env
+    assert env.observation_keys == ["count", "scaled", "step_count"]
+    assert [type(link) for link in env.transform] == [Times, StepCounter]
+    taken = env.transform.pop()
+    assert isinstance(taken, StepCounter)
+    assert env.observation_keys == ["count", "scaled"]
+    env.transform[0] = Times(5)
+    assert ints(env.rollout(2)["next", "scaled"]) == [5, 10]
+    del env.transform[0]
+    assert env.observation_keys == ["count"]
+    env.append_transform(Compose(Times(2), taken))
+    assert len(env.transform) == 2
+    assert len(env.transform[:1]) == 1
+    with pytest.raises(ValueError, match="beyond"):
+        env.insert_transform(5, InitTracker())
+    single = TransformedEnv(Counter(), Times(2))
+    single.transform = StepCounter()
+    assert single.observation_keys == ["count", "step_count"]
+    single.append_transform(InitTracker())
+    assert len(single.transform) == 2
+
+
+def test_callables_are_transforms() -> None:
+    env = Counter(limit=9).append_transform(lambda td: td.set("twice", td["count"] * 2))
+    assert isinstance(env, TransformedEnv)
+    r = env.rollout(3)
+    assert ints(r["twice"]) == [0, 2, 4]
+    assert ints(r["next", "twice"]) == [2, 4, 6]
+    layer = torch.nn.Linear(1, 1)
+    module = TransformedEnv(Adder(), lambda td: td.set("y", layer(td["x"])))
+    assert module.reset()["y"].shape == (1,)
+    with pytest.raises(TypeError, match="callable"):
+        TransformedEnv(Counter(), 3)  # type: ignore[arg-type]
+
+
+def test_transformed_envs_are_merged_unless_told_not_to() -> None:
+    inner = TransformedEnv(Counter(limit=9), StepCounter())
+    merged = TransformedEnv(inner, InitTracker())
+    assert isinstance(merged.base_env, Counter)
+    assert len(merged.transform) == 2
+    assert merged.set_seed(0) == 795726461
+    kept = TransformedEnv(inner, InitTracker(), auto_unwrap=False)
+    assert kept.base_env is inner
+    assert set(kept.rollout(2).keys()) == set(merged.rollout(2).keys())
+
+
+def test_attributes_pass_through() -> None:
+    env = TransformedEnv(Counter(limit=7), StepCounter())
+    assert env.limit == 7
+    with pytest.raises(AttributeError, match="nothing_like_that"):
+        env.nothing_like_that  # noqa: B018
+    assert env.batch_locked
+    assert not TransformedEnv(Adder()).batch_locked
+    with pytest.raises(RuntimeError, match="follows from the env inside"):
+        env.batch_size = [3]
+    env.close()
+    assert env.is_closed
+    assert env.base_env.is_closed
+
+
+def test_specs_follow_the_env_inside() -> None:
+    env = TransformedEnv(Counter(limit=9), Times(2))
+    assert env.is_spec_locked
+    env.base_env.action_spec = Categorical(5, shape=(1,))
+    assert env.action_spec.n == 5
+    env.base_env.add_truncated_keys()
+    assert "truncated" in env.done_keys
+    env.action_spec = Bounded(-1, 1, shape=(2,))
+    assert env.base_env.action_spec.n == 5
+    assert env.rand_action()["action"].shape == (2,)
+    loose = TransformedEnv(Counter(spec_locked=False), Times(2))
+    assert not loose.is_spec_locked
+    assert env.set_spec_lock_(False) is env
+    assert not env.base_env.is_spec_locked
+    fresh = TransformedEnv(Counter(limit=9), Times(2), cache_specs=False)
+    assert ints(fresh.rollout(2)["next", "scaled"]) == [2, 4]
+
+
+def test_partial_resets_through_transforms() -> None:
+    env = TransformedEnv(Counter(limit=9, batch_size=(2,)), Compose(Times(2), StepCounter(), InitTracker()))
+    td = env.step_mdp(env.rand_step(env.reset()))
+    td["_reset"] = torch.tensor([[True], [False]])
+    out = env.reset(td)
+    assert ints(out["count"]) == [0, 1]
+    assert ints(out["scaled"]) == [0, 2]
+    assert ints(out["step_count"]) == [0, 1]
+    assert ints(out["is_init"]) == [True, False]
+
+
+def test_transformed_envs_can_be_copied_and_moved() -> None:
+    env = TransformedEnv(Counter(limit=9), Compose(Times(2), StepCounter()))
+    env.rollout(2)
+    twin = copy.deepcopy(env)
+    assert ints(twin.rollout(2)["next", "scaled"]) == [2, 4]
+    assert twin.transform[1].container is twin.transform
+    assert twin.transform.container is twin
+    assert env.base_env.n_steps == 2
+    assert env.to("cpu") is env
+    assert env.device == torch.device("cpu")
+    assert env.observation_spec["scaled"].device == torch.device("cpu")
+
+
+# -- the ones that follow an env --------------------------------------------------------------------------------------
+
+
+def test_steps_are_counted_and_limited() -> None:
+    env = TransformedEnv(Counter(limit=10), StepCounter(max_steps=4))
+    r = env.rollout(10)
+    assert ints(r["step_count"]) == [0, 1, 2, 3]
+    assert ints(r["next", "truncated"]) == [False, False, False, True]
+    assert ints(r["next", "done"]) == [False, False, False, True]
+    assert not r["next", "terminated"].any()
+    assert env.observation_spec["step_count"].dtype is I64
+    check_env_specs(env)
+    r = env.rollout(6, break_when_any_done=False)
+    assert ints(r["step_count"]) == [0, 1, 2, 3, 0, 1]
+    quiet = TransformedEnv(Counter(limit=10), StepCounter(max_steps=2, update_done=False))
+    assert ints(quiet.rollout(3)["next", "done"]) == [False, False, False]
+    assert TransformedEnv(Counter(), StepCounter()).done_keys == ["done", "terminated"]
+    for bad in (0, -1):
+        with pytest.raises(ValueError, match="at least 1"):
+            StepCounter(max_steps=bad)
+
+
+def test_steps_are_counted_where_resets_are_decided() -> None:
+    nested = TransformedEnv(TwoAgents(), StepCounter(max_steps=2))
+    assert ("agent0", "step_count") in nested.observation_keys
+    assert ("agent1", "truncated") in nested.done_keys
+    assert nested.rollout(9).batch_size == (2,)
+    check_env_specs(nested)
+    rooted = TransformedEnv(TwoAgents(root_done=True), Compose(StepCounter(max_steps=2), InitTracker()))
+    assert rooted.observation_keys[:2] == ["is_init", "step_count"]
+    assert rooted.rollout(9).batch_size == (2,)
+    unlocked = TransformedEnv(Adder(), StepCounter(max_steps=2))
+    r = unlocked.rollout(9, tensordict=TensorDict(batch_size=[3]))
+    assert rows(r["next", "step_count"]) == [[1, 2]] * 3
+
+
+def test_starts_are_marked() -> None:
+    r = TransformedEnv(Counter(limit=3), InitTracker()).rollout(7, break_when_any_done=False)
+    assert ints(r["is_init"]) == [True, False, False, True, False, False, True]
+    assert not r["next", "is_init"].any()
+    check_env_specs(TransformedEnv(TwoAgents(), InitTracker("begins")))
+
+
+def test_rewards_are_summed() -> None:
+    env = TransformedEnv(Counter(limit=3), RewardSum())
+    r = env.rollout(7, break_when_any_done=False)
+    assert ints(r["episode_reward"]) == [0, 1, 2, 0, 1, 2, 0]
+    assert ints(r["next", "episode_reward"]) == [1, 2, 3, 1, 2, 3, 1]
+    check_env_specs(env)
+    nested = TransformedEnv(TwoAgents(), RewardSum())
+    assert nested.rollout(2)["next", "agent1", "episode_reward"].flatten().tolist() == [1.0, 1.0, 2.0, 2.0]
+    named = TransformedEnv(Counter(), RewardSum(in_keys=["reward"], out_keys=["total"]))
+    assert "total" in named.observation_keys
+    as_reward = TransformedEnv(Counter(), RewardSum(reward_spec=True))
+    assert as_reward.reward_keys == ["episode_reward", "reward"]
+    with pytest.raises(ValueError, match="as many"):
+        RewardSum(in_keys=["reward"], out_keys=["a", "b"])
+
+
+class Every:
+    """True at every second call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, td: TensorDictBase) -> bool:
+        self.calls += 1
+        return self.calls % 2 == 0
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_steps_are_skipped(first: bool) -> None:
+    links: list[Any] = [ConditionalSkip(Every()), StepCounter()]
+    r = TransformedEnv(Counter(limit=99), Compose(*(links if first else links[::-1]))).rollout(6)
+    assert ints(r["next", "count"]) == [1, 1, 2, 2, 3, 3]
+    assert ints(r["next", "step_count"]) == [1, 1, 2, 2, 3, 3]
+    assert ints(r["next", "reward"]) == [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    assert "_step" not in r.keys(True)
+
+
+def test_transforms_around_see_skipped_steps() -> None:
+    inner = TransformedEnv(Counter(limit=99), ConditionalSkip(Every()))
+    r = TransformedEnv(inner, StepCounter(), auto_unwrap=False).rollout(4)
+    assert ints(r["next", "count"]) == [1, 1, 2, 2]
+    assert ints(r["next", "step_count"]) == [1, 2, 3, 4]
+
+
+def test_some_rows_are_skipped() -> None:
+    env = TransformedEnv(
+        Counter(limit=99, batch_size=(2,)),
+        Compose(StepCounter(), ConditionalSkip(lambda td: td["count"].squeeze(-1) > 1)),
+    )
+    td = env.reset()
+    for _ in range(2):
+        td = env.step_mdp(env.rand_step(td))
+    td["count"] = torch.tensor([[2], [1]])
+    out = env.rand_step(td)
+    assert ints(out["next", "reward"]) == [0.0, 1.0]
+    assert ints(out["next", "step_count"]) == [2, 3]
+    td = env.rand_action(env.step_mdp(out))
+    td["count"] = torch.tensor([[0], [0]])
+    td["_step"] = torch.tensor([False, True])
+    assert ints(env.step(td)["next", "step_count"]) == [2, 4]
+
+
+def test_entries_for_the_start_of_an_episode() -> None:
+    env = TransformedEnv(Counter(limit=2, batch_size=(2,)), TensorDictPrimer(hidden=Unbounded((3,))))
+    assert env.reset()["hidden"].shape == (2, 3)
+    assert env.state_keys == ["hidden"]
+    check_env_specs(env)
+    filled = TransformedEnv(Counter(), TensorDictPrimer({"h": Unbounded((3,))}, default_value={"h": 4.0}))
+    assert filled.reset()["h"].tolist() == [4.0, 4.0, 4.0]
+    drawn = TransformedEnv(Counter(), TensorDictPrimer(h=Bounded(2, 3, shape=(3,)), random=True))
+    assert (drawn.reset()["h"] >= 2).all()
+    called = TransformedEnv(Counter(), TensorDictPrimer(h=Unbounded((3,)), default_value=lambda: torch.ones(3)))
+    assert called.reset()["h"].tolist() == [1.0, 1.0, 1.0]
+    assert TensorDictPrimer(h=Unbounded((3,)))(TensorDict(batch_size=[2]))["h"].shape == (2, 3)
+
+
+class Masked(Counter):
+    """Allows one action at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=99)
+        self.action_spec = Categorical(4)
+        self.observation_spec = Composite(
+            count=Unbounded((1,), dtype=I64), action_mask=Categorical(2, shape=(4,), dtype=BOOL)
+        )
+
+    def _masked(self, td: TensorDictBase) -> TensorDictBase:
+        return td.set("action_mask", torch.arange(4) == int(self.count) % 4)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        return self._masked(super()._reset(tensordict))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return self._masked(super()._step(tensordict))
+
+
+def test_random_actions_keep_to_the_mask() -> None:
+    env = TransformedEnv(Masked(), ActionMask())
+    assert ints(env.rollout(6)["action"]) == [0, 1, 2, 3, 0, 1]
+    assert env.base_env.action_spec.mask is None
+    with pytest.raises(ValueError, match="takes no mask"):
+        TransformedEnv(Adder(), ActionMask()).action_spec  # noqa: B018
