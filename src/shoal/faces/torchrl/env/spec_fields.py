@@ -26,7 +26,7 @@ class FullSpecField:
         env._set_spec(self._name, value)
 
 
-class SpecField:
+class LeafSpecField:
     """One of the five specs: its leaf, when there is only the one that the spec is named after."""
 
     def __init__(self, name: str) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from shoal.errors import ArgumentError, SpecError, TensorEnvError
 from shoal.faces.torchrl.env.done import complete_done_spec, done_levels
 from shoal.faces.torchrl.env.keys import NestedKey, leaf_keys
-from shoal.faces.torchrl.env.spec_fields import FullSpecField, KeysField, SpecField, UnbatchedField
+from shoal.faces.torchrl.env.spec_fields import FullSpecField, KeysField, LeafSpecField, UnbatchedField
 from shoal.faces.torchrl.specs import Categorical, Composite, Unbounded
 
 if TYPE_CHECKING:
@@ -296,8 +296,8 @@ class EnvSpecs(nn.Module):
         only = _LEAF_NAME[name]
         return full[only] if list(full.keys(True, True)) == [only] else full
 
-    action_spec = SpecField("full_action_spec")
-    reward_spec = SpecField("full_reward_spec")
+    action_spec = LeafSpecField("full_action_spec")
+    reward_spec = LeafSpecField("full_reward_spec")
     observation_spec = FullSpecField("full_observation_spec")
     done_spec = FullSpecField("full_done_spec")
     state_spec = FullSpecField("full_state_spec")
