@@ -81,7 +81,7 @@ def test_a_list_of_one_function_probes_once() -> None:
         ((2, "Walk"), {}, TypeError),
         ((2, lambda: 3), {}, RuntimeError),
     ],
-    ids=str,
+    ids=["three makers", "one dict", "two memories", "a method", "pins", "done", "none", "a name", "a number"],
 )
 def test_arguments_that_make_no_sense(arguments: Any, options: Any, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
