@@ -36,6 +36,7 @@ SECOND_STAGE = {
     "test_stderr_relay",
     "test_torchrl_bridge",
     "test_torchrl_batched_parallel",
+    "test_torchrl_jax_envs",
     "test_torchrl_async_processes",
     "test_torchrl_gym_spaces",
     "test_torchrl_gym_vector",

@@ -8,6 +8,7 @@
     batched          SerialEnv, ParallelEnv, EnvCreator
     async_pool       AsyncEnvPool: send to some envs, receive from whichever is ready
     mdp              step_mdp, terminated_or_truncated
+    jax_envs         BraxEnv, JumanjiEnv, GymnaxEnv and their wrappers
     native           PendulumEnv, TicTacToeEnv, FinancialRegimeEnv, LLMHashingEnv, ChessEnv
     model_based      ModelBasedEnvBase, DreamerEnv, DreamerDecoder
     checking         check_env_specs
@@ -60,6 +61,12 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.gym_like import GymLikeEnv as GymLikeEnv
     from shoal.faces.torchrl.info_readers import BaseInfoDictReader as BaseInfoDictReader
     from shoal.faces.torchrl.info_readers import default_info_dict_reader as default_info_dict_reader
+    from shoal.faces.torchrl.jax_envs.brax import BraxEnv as BraxEnv
+    from shoal.faces.torchrl.jax_envs.brax import BraxWrapper as BraxWrapper
+    from shoal.faces.torchrl.jax_envs.gymnax import GymnaxEnv as GymnaxEnv
+    from shoal.faces.torchrl.jax_envs.gymnax import GymnaxWrapper as GymnaxWrapper
+    from shoal.faces.torchrl.jax_envs.jumanji import JumanjiEnv as JumanjiEnv
+    from shoal.faces.torchrl.jax_envs.jumanji import JumanjiWrapper as JumanjiWrapper
     from shoal.faces.torchrl.libraries import get_available_libraries as get_available_libraries
     from shoal.faces.torchrl.mdp import step_mdp as step_mdp
     from shoal.faces.torchrl.mdp import terminated_or_truncated as terminated_or_truncated
@@ -157,6 +164,9 @@ _NAMES_OF = {
     "gym_library": ("gym_backend", "set_gym_backend"),
     "gym_like": ("GymLikeEnv",),
     "info_readers": ("BaseInfoDictReader", "default_info_dict_reader"),
+    "jax_envs.brax": ("BraxEnv", "BraxWrapper"),
+    "jax_envs.gymnax": ("GymnaxEnv", "GymnaxWrapper"),
+    "jax_envs.jumanji": ("JumanjiEnv", "JumanjiWrapper"),
     "libraries": ("get_available_libraries",),
     "mdp": ("step_mdp", "terminated_or_truncated"),
     "metadata": ("EnvMetaData",),
@@ -214,7 +224,8 @@ _NAMES_OF = {
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES_OF.items() for name in names}
 
-__all__ = sorted(_HOMES)
+_WITHOUT_JAX = find_spec("jax") is None
+__all__ = sorted(name for name, home in _HOMES.items() if not (_WITHOUT_JAX and ".jax_envs." in home))
 
 
 def __getattr__(name: str) -> Any:
