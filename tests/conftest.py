@@ -38,6 +38,8 @@ SECOND_STAGE = {
     "test_torchrl_batched_parallel",
     "test_torchrl_jax_envs",
     "test_torchrl_async_processes",
+    "test_torchrl_transforms_laws",
+    "test_torchrl_transforms_processes",
     "test_torchrl_gym_spaces",
     "test_torchrl_gym_vector",
     "test_torchrl_multithreaded",

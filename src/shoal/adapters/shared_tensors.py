@@ -36,7 +36,7 @@ class SharedTensors:
     @property
     def is_shared(self) -> bool:
         """Whether the tensors are mapped from files."""
-        return self.tensors.is_memmap()
+        return bool(self.tensors.is_memmap())
 
     def take(self, tensors: TensorDictBase) -> None:
         """Hold other tensors from now on.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.specs import TensorSpec
 
 
-class SamplingStrategy(IntEnum):
+class Sampling(IntEnum):
     """Which value of its interval an action stands for."""
 
     MEDIAN = 0
@@ -27,7 +27,7 @@ class SamplingStrategy(IntEnum):
     RANDOM = 3
 
 
-_PLACES = {SamplingStrategy.MEDIAN: 0.5, SamplingStrategy.LOW: 0.0, SamplingStrategy.HIGH: 1.0}
+_PLACES = {Sampling.MEDIAN: 0.5, Sampling.LOW: 0.0, Sampling.HIGH: 1.0}
 
 
 class ActionDiscretizer(Transform):
@@ -48,14 +48,14 @@ class ActionDiscretizer(Transform):
         torch.int64
     """
 
-    SamplingStrategy = SamplingStrategy
+    SamplingStrategy = Sampling
 
     def __init__(
         self,
         num_intervals: int | torch.Tensor,
         action_key: NestedKey = "action",
         out_action_key: NestedKey | None = None,
-        sampling: SamplingStrategy | None = None,
+        sampling: Sampling | None = None,
         categorical: bool = True,
     ) -> None:
         written = action_key if out_action_key is None else out_action_key
@@ -65,7 +65,7 @@ class ActionDiscretizer(Transform):
         self.num_intervals = num_intervals
         self.action_key = action_key
         self.out_action_key = written
-        self.sampling = SamplingStrategy.MEDIAN if sampling is None else SamplingStrategy(sampling)
+        self.sampling = Sampling.MEDIAN if sampling is None else Sampling(sampling)
         self.categorical = categorical
         self.__dict__["_range"] = None
 
@@ -108,7 +108,7 @@ class ActionDiscretizer(Transform):
             value = torch.stack([part.long().argmax(-1) for part in parts], -1)
         elif leaf.shape and value.ndim < len(leaf.shape):
             value = value.unsqueeze(-1)
-        if self.sampling is SamplingStrategy.RANDOM:
+        if self.sampling is Sampling.RANDOM:
             place: Any = torch.rand(value.shape, dtype=leaf.dtype, device=value.device)
         else:
             place = _PLACES[self.sampling]

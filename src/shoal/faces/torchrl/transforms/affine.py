@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.specs import TensorSpec
     from shoal.faces.torchrl.transforms.base import Keys
 
-    Number = float | torch.Tensor
-
 
 class Affine(KeyTransform):
     """``x * scale + loc``, or ``(x - loc) / scale``.
@@ -33,7 +31,7 @@ class Affine(KeyTransform):
     scale: torch.Tensor | None
 
     def __init__(
-        self, loc: Number | None, scale: Number | None, standard_normal: bool, eps: float | None = None, **keys: Any
+        self, loc: Any | None, scale: Any | None, standard_normal: bool, eps: float | None = None, **keys: Any
     ) -> None:
         super().__init__(**keys)
         self.standard_normal = standard_normal
@@ -87,7 +85,7 @@ class Affine(KeyTransform):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
-def _as_float(value: Number | None) -> torch.Tensor | None:
+def _as_float(value: Any | None) -> torch.Tensor | None:
     if value is None:
         return None
     tensor = torch.as_tensor(value)
@@ -113,8 +111,8 @@ class RewardScaling(Affine):
 
     def __init__(
         self,
-        loc: Number,
-        scale: Number,
+        loc: Any,
+        scale: Any,
         in_keys: Keys | None = None,
         out_keys: Keys | None = None,
         standard_normal: bool = False,
@@ -147,8 +145,8 @@ class ObservationNorm(Affine):
 
     def __init__(
         self,
-        loc: Number | None = None,
-        scale: Number | None = None,
+        loc: Any | None = None,
+        scale: Any | None = None,
         in_keys: Keys | None = None,
         out_keys: Keys | None = None,
         in_keys_inv: Keys | None = None,

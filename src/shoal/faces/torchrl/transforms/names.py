@@ -264,7 +264,7 @@ def _hollow_keys(spec: Composite) -> list[NestedKey]:
             if child.is_empty(recurse=True):
                 hollow.append(name)
             else:
-                hollow += [(name, *path_of(key)) for key in _hollow_keys(child)]
+                hollow += [(*path_of(name), *path_of(key)) for key in _hollow_keys(child)]
     return hollow
 
 

@@ -202,6 +202,13 @@ class TargetReturn(Transform):
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """The observation spec with what the transform adds."""
+        return self._declare(observation_spec)
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec with what the transform reads of the step before."""
+        return self._declare(state_spec)
+
+    def _declare(self, spec: Composite) -> Composite:
         for _, out, leaf in self._pairs():
-            observation_spec[out] = Unbounded(leaf.shape, dtype=leaf.dtype, device=leaf.device)
-        return observation_spec
+            spec[out] = Unbounded(leaf.shape, dtype=leaf.dtype, device=leaf.device)
+        return spec

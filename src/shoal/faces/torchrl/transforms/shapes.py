@@ -242,7 +242,7 @@ class CatTensors(Transform):
 
     def _lacks_dim(self, value: torch.Tensor, lead: int) -> bool:
         own = value.ndim - lead
-        return -self.dim > own if self.dim < 0 else self.dim - lead >= own
+        return bool(-self.dim > own if self.dim < 0 else self.dim - lead >= own)
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         keys, out = self._find_keys(), self.out_keys[0]
