@@ -159,7 +159,7 @@ def test_gymnax(name: str) -> None:
     following = env.step(td.clone())["next"]
     model, params = gymnax.make(name)
     state = env._state.data(lambda path: td["state", *path])
-    action = td["action"].argmax(-1) if name == "CartPole-v1" else td["action"]
+    action = td["action"].int().argmax(-1) if name == "CartPole-v1" else td["action"]
     for row in range(2):
         key = jax.random.split(state["key"][row])[1]
         one = jax.tree.map(lambda leaf, row=row: leaf[row], state["env"])
@@ -167,10 +167,14 @@ def test_gymnax(name: str) -> None:
         assert following["observation"][row].tolist() == pytest.approx(observation.tolist(), abs=1e-5)
         assert following["reward"][row].item() == pytest.approx(float(jnp.squeeze(reward)), abs=1e-4)
     assert name in GymnaxEnv.available_envs()
+    nearly_over = td.exclude("next").clone()
+    nearly_over["state", "env", "time"] = torch.full((2,), params.max_steps_in_episode - 1, dtype=torch.int32)
+    assert env.step(nearly_over)["next", "truncated"].all()
     assert GymnaxEnv("CartPole-v1", categorical_action_encoding=True).action_spec == Categorical(2, shape=())
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries that Brax imports
 def test_brax() -> None:
     pytest.importorskip("brax")
     from shoal.faces.torchrl import BraxEnv

@@ -65,8 +65,8 @@ class GymnaxWrapper(JaxEnv):
     def move(self, state: Any, action: Any) -> Moment:
         """How it goes on."""
         following, own = jax.random.split(state["key"])
-        stepped = self._env.step_env(own, state["env"], action, self._params)
-        observation, new, reward, terminated, truncated, _ = stepped
+        observation, new, reward, terminated, _ = self._env.step_env(own, state["env"], action, self._params)
+        truncated = self._env.is_truncated(new, self._params)
         moment = Moment({"env": new, "key": following}, observation, reward, terminated, truncated)
         return jax.tree.map(jnp.asarray, moment)  # type: ignore[no-any-return]
 
