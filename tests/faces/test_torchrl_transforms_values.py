@@ -116,9 +116,9 @@ def test_statistics_of_observations() -> None:
     check_env_specs(env)
     fresh = TransformedEnv(Machine(5), ObservationNorm(in_keys=["position"]))
     fresh.load_state_dict(env.state_dict())
-    assert torch.equal(fresh.transform.loc, transform.loc)  # type: ignore[attr-defined]
+    assert torch.equal(fresh.transform.loc, transform.loc)
     kept = TransformedEnv(Machine(5), Compose(ToTensorImage(), ObservationNorm(in_keys=["pixels"])))
-    kept.transform[1].init_stats(20, (0, 2, 3), keep_dims=(2, 3))  # type: ignore[attr-defined]
+    kept.transform[1].init_stats(20, (0, 2, 3), keep_dims=(2, 3))
     assert kept.transform[1].scale.shape == (3, 1, 1)
     assert kept.reset()["pixels"].shape == (3, 6, 4)
 
@@ -159,7 +159,7 @@ def test_statistics_of_a_batch_and_of_rows() -> None:
     td = env.step_mdp(env.rand_step(env.reset()))
     td["_reset"] = torch.tensor([[True], [False]])
     env.reset(td)
-    assert rows(env.transform.loc["count"]) == [pytest.approx(1 / 3), 0.5]  # type: ignore[attr-defined]
+    assert rows(env.transform.loc["count"]) == [pytest.approx(1 / 3), 0.5]
 
 
 def test_a_creators_envs_share_statistics() -> None:
@@ -171,7 +171,7 @@ def test_a_creators_envs_share_statistics() -> None:
     alone = TransformedEnv(Counter(9), VecNorm(["count"], decay=1.0))
     alone.rollout(3)
     first.load_state_dict(alone.state_dict(), strict=False)
-    assert second.transform.loc["count"].item() == alone.transform.loc["count"].item()  # type: ignore[attr-defined]
+    assert second.transform.loc["count"].item() == alone.transform.loc["count"].item()
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_empty_specs() -> None:
         def _step(self, tensordict: Any) -> Any:
             return super()._step(tensordict).set("inner", TensorDict({"deeper": TensorDict({})}))
 
-        def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+        def _reset(self, tensordict: Any = None, start: int = 0, **kwargs: Any) -> Any:
             return super()._reset(tensordict).set("inner", TensorDict({"deeper": TensorDict({})}))
 
     env = TransformedEnv(Hollow(), RemoveEmptySpecs())

@@ -138,8 +138,8 @@ class ObservationNorm(Affine):
     Example:
         >>> from shoal.faces.torchrl import GymEnv, ObservationNorm
         >>> env = GymEnv("Pendulum-v1").append_transform(ObservationNorm(in_keys=["observation"]))
-        >>> env.transform[0].init_stats(100)
-        >>> env.transform[0].loc.shape
+        >>> env.transform.init_stats(100)
+        >>> env.transform.loc.shape
         torch.Size([3])
     """
 
