@@ -710,6 +710,7 @@ def test_ready_rows_of_some_envs_leave_those_of_others(make: MakePool) -> None:
     pool.reset(seed=1)
     pool.send([4, 4, 4])
     assert pool.recv_ready([1], timeout=SOON_S).env_id.tolist() == [1]
+    assert pool.under_way == [0, 2]
     assert len(pool.recv_ready(at_least=1, at_most=1, timeout=SOON_S)) == 1
     assert len(pool.recv_ready(timeout=SOON_S)) == 1
     with pytest.raises(NothingInFlight, match="1 rows are wanted, and 0 of these envs are under way"):

@@ -329,6 +329,11 @@ class Pool:
         return frozenset(self._dispatch.ready.faulted)
 
     @property
+    def under_way(self) -> list[int]:
+        """Envs with a command whose row has not been handed out."""
+        return self._dispatch.traffic.busy()
+
+    @property
     def rows_read(self) -> int:
         """Rows handed out so far; whoever keeps the last one can tell whether it still is."""
         return self._dispatch.reader.rows_read

@@ -374,6 +374,24 @@ def test_an_error_is_raised_as_it_is_and_the_others_go_on(pool: Callable[..., As
     assert counts(env.step(td.exclude("next"))) == [2, 1, 2]
 
 
+def test_two_errors_at_once_leave_nobody_behind(pool: Callable[..., AsyncEnvPool]) -> None:
+    gate = threading.Event()
+    env = pool([partial(Held, gate, fails_at=1), partial(Held, gate, fails_at=1), Walk])
+    td = env.rand_action(env.reset())
+    env.async_step_send(td)
+    gate.set()
+    errors = 0
+    while env._flights:
+        try:
+            env.async_step_recv(min_get=len(env._flights.waiting("step")), timeout=SOON_S)
+        except ValueError:
+            errors += 1
+    assert errors
+    env.async_reset_send()
+    assert indices(env.async_reset_recv(min_get=3)) == [0, 1, 2]
+    assert counts(env.step(td.exclude("next"))) == [1, 1, 1]
+
+
 def test_an_error_in_a_call_to_all(pool: Callable[..., AsyncEnvPool]) -> None:
     env = pool([Walk, partial(Walk, fails_at=1)])
     with pytest.raises(ValueError, match="one too many"):

@@ -8,6 +8,7 @@
     batched          SerialEnv, ParallelEnv, EnvCreator
     async_pool       AsyncEnvPool: send to some envs, receive from whichever is ready
     mdp              step_mdp, terminated_or_truncated
+    jax_envs         BraxEnv, JumanjiEnv, GymnaxEnv and their wrappers
     native           PendulumEnv, TicTacToeEnv, FinancialRegimeEnv, LLMHashingEnv, ChessEnv
     model_based      ModelBasedEnvBase, DreamerEnv, DreamerDecoder
     checking         check_env_specs
@@ -60,6 +61,12 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.gym_like import GymLikeEnv as GymLikeEnv
     from shoal.faces.torchrl.info_readers import BaseInfoDictReader as BaseInfoDictReader
     from shoal.faces.torchrl.info_readers import default_info_dict_reader as default_info_dict_reader
+    from shoal.faces.torchrl.jax_envs.brax import BraxEnv as BraxEnv
+    from shoal.faces.torchrl.jax_envs.brax import BraxWrapper as BraxWrapper
+    from shoal.faces.torchrl.jax_envs.gymnax import GymnaxEnv as GymnaxEnv
+    from shoal.faces.torchrl.jax_envs.gymnax import GymnaxWrapper as GymnaxWrapper
+    from shoal.faces.torchrl.jax_envs.jumanji import JumanjiEnv as JumanjiEnv
+    from shoal.faces.torchrl.jax_envs.jumanji import JumanjiWrapper as JumanjiWrapper
     from shoal.faces.torchrl.libraries import get_available_libraries as get_available_libraries
     from shoal.faces.torchrl.mdp import step_mdp as step_mdp
     from shoal.faces.torchrl.mdp import terminated_or_truncated as terminated_or_truncated
@@ -105,14 +112,44 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.transforms import Transform as Transform
     from shoal.faces.torchrl.transforms import TransformedEnv as TransformedEnv
     from shoal.faces.torchrl.transforms.action_mask import ActionMask as ActionMask
+    from shoal.faces.torchrl.transforms.actions import ActionDiscretizer as ActionDiscretizer
+    from shoal.faces.torchrl.transforms.affine import ObservationNorm as ObservationNorm
+    from shoal.faces.torchrl.transforms.affine import RewardScaling as RewardScaling
     from shoal.faces.torchrl.transforms.auto_reset import AutoResetEnv as AutoResetEnv
     from shoal.faces.torchrl.transforms.auto_reset import AutoResetTransform as AutoResetTransform
     from shoal.faces.torchrl.transforms.auto_reset import VecGymEnvTransform as VecGymEnvTransform
+    from shoal.faces.torchrl.transforms.dtypes import DoubleToFloat as DoubleToFloat
+    from shoal.faces.torchrl.transforms.dtypes import DTypeCastTransform as DTypeCastTransform
+    from shoal.faces.torchrl.transforms.episodes import EndOfLifeTransform as EndOfLifeTransform
+    from shoal.faces.torchrl.transforms.episodes import TrajCounter as TrajCounter
+    from shoal.faces.torchrl.transforms.hashes import Hash as Hash
+    from shoal.faces.torchrl.transforms.history import CatFrames as CatFrames
+    from shoal.faces.torchrl.transforms.history import TimeMaxPool as TimeMaxPool
     from shoal.faces.torchrl.transforms.init_tracker import InitTracker as InitTracker
+    from shoal.faces.torchrl.transforms.names import ExcludeTransform as ExcludeTransform
+    from shoal.faces.torchrl.transforms.names import RemoveEmptySpecs as RemoveEmptySpecs
+    from shoal.faces.torchrl.transforms.names import RenameTransform as RenameTransform
+    from shoal.faces.torchrl.transforms.names import SelectTransform as SelectTransform
+    from shoal.faces.torchrl.transforms.pictures import CenterCrop as CenterCrop
+    from shoal.faces.torchrl.transforms.pictures import GrayScale as GrayScale
+    from shoal.faces.torchrl.transforms.pictures import Resize as Resize
+    from shoal.faces.torchrl.transforms.pictures import ToTensorImage as ToTensorImage
     from shoal.faces.torchrl.transforms.primer import TensorDictPrimer as TensorDictPrimer
+    from shoal.faces.torchrl.transforms.repeats import FrameSkipTransform as FrameSkipTransform
+    from shoal.faces.torchrl.transforms.repeats import NoopResetEnv as NoopResetEnv
     from shoal.faces.torchrl.transforms.reward_sum import RewardSum as RewardSum
+    from shoal.faces.torchrl.transforms.rewards import BinarizeReward as BinarizeReward
+    from shoal.faces.torchrl.transforms.rewards import RewardClipping as RewardClipping
+    from shoal.faces.torchrl.transforms.rewards import SignTransform as SignTransform
+    from shoal.faces.torchrl.transforms.rewards import TargetReturn as TargetReturn
+    from shoal.faces.torchrl.transforms.shapes import CatTensors as CatTensors
+    from shoal.faces.torchrl.transforms.shapes import FlattenObservation as FlattenObservation
+    from shoal.faces.torchrl.transforms.shapes import SqueezeTransform as SqueezeTransform
+    from shoal.faces.torchrl.transforms.shapes import UnsqueezeTransform as UnsqueezeTransform
     from shoal.faces.torchrl.transforms.skip import ConditionalSkip as ConditionalSkip
     from shoal.faces.torchrl.transforms.step_counter import StepCounter as StepCounter
+    from shoal.faces.torchrl.transforms.vec_norm import VecNorm as VecNorm
+    from shoal.faces.torchrl.transforms.vec_norm import VecNormV2 as VecNormV2
 
 _NAMES_OF = {
     "async_pool": ("AsyncEnvPool", "ProcessorAsyncEnvPool", "ThreadingAsyncEnvPool"),
@@ -127,6 +164,9 @@ _NAMES_OF = {
     "gym_library": ("gym_backend", "set_gym_backend"),
     "gym_like": ("GymLikeEnv",),
     "info_readers": ("BaseInfoDictReader", "default_info_dict_reader"),
+    "jax_envs.brax": ("BraxEnv", "BraxWrapper"),
+    "jax_envs.gymnax": ("GymnaxEnv", "GymnaxWrapper"),
+    "jax_envs.jumanji": ("JumanjiEnv", "JumanjiWrapper"),
     "libraries": ("get_available_libraries",),
     "mdp": ("step_mdp", "terminated_or_truncated"),
     "metadata": ("EnvMetaData",),
@@ -163,16 +203,29 @@ _NAMES_OF = {
     "trajectories": ("split_trajectories",),
     "transforms": ("Compose", "Transform", "TransformedEnv"),
     "transforms.action_mask": ("ActionMask",),
+    "transforms.actions": ("ActionDiscretizer",),
+    "transforms.affine": ("ObservationNorm", "RewardScaling"),
     "transforms.auto_reset": ("AutoResetEnv", "AutoResetTransform", "VecGymEnvTransform"),
+    "transforms.dtypes": ("DTypeCastTransform", "DoubleToFloat"),
+    "transforms.episodes": ("EndOfLifeTransform", "TrajCounter"),
+    "transforms.hashes": ("Hash",),
+    "transforms.history": ("CatFrames", "TimeMaxPool"),
     "transforms.init_tracker": ("InitTracker",),
+    "transforms.names": ("ExcludeTransform", "RemoveEmptySpecs", "RenameTransform", "SelectTransform"),
+    "transforms.pictures": ("CenterCrop", "GrayScale", "Resize", "ToTensorImage"),
     "transforms.primer": ("TensorDictPrimer",),
+    "transforms.repeats": ("FrameSkipTransform", "NoopResetEnv"),
     "transforms.reward_sum": ("RewardSum",),
+    "transforms.rewards": ("BinarizeReward", "RewardClipping", "SignTransform", "TargetReturn"),
+    "transforms.shapes": ("CatTensors", "FlattenObservation", "SqueezeTransform", "UnsqueezeTransform"),
     "transforms.skip": ("ConditionalSkip",),
     "transforms.step_counter": ("StepCounter",),
+    "transforms.vec_norm": ("VecNorm", "VecNormV2"),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES_OF.items() for name in names}
 
-__all__ = sorted(_HOMES)
+_WITHOUT_JAX = find_spec("jax") is None
+__all__ = sorted(name for name, home in _HOMES.items() if not (_WITHOUT_JAX and ".jax_envs." in home))
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from tensordict import NonTensorData, NonTensorStack, TensorDictBase
 from shoal.errors import ActionError, ArgumentError, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from shoal.batch import Batch
 
@@ -165,7 +165,7 @@ class Flights:
         """These have been received."""
         return [self._of.pop(i) for i in ids]
 
-    def lose(self, ids: Sequence[int]) -> None:
+    def lose(self, ids: Iterable[int]) -> None:
         """These have failed."""
         for i in ids:
             self._of.pop(i, None)

@@ -299,7 +299,8 @@ class AsyncEnvPool(EnvGroup):
         try:
             batch = host.pool.recv_ready(ids, at_least=least, at_most=max_get, timeout=timeout)
         except FaultError as error:
-            self._flights.lose(error.env_ids)
+            # Others may have failed in the same moment: what the pool does not wait for any more will not come.
+            self._flights.lose(set(ids).difference(host.pool.under_way))
             raise self._translated(error) from error.__cause__
         batch = by_number(batch)
         self._counts.note_recv(batch.env_id.tolist(), began)

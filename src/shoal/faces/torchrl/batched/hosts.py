@@ -178,7 +178,10 @@ def told(error: FaultError) -> FaultError:
     """The same error, with the traceback from the env in its text and not only in its notes."""
     if not error.remote_traceback:
         return error
-    return type(error)(f"{error}\n\n{error.remote_traceback.rstrip()}", error.where, "")
+    whole = type(error)(f"{error}\n\n{error.remote_traceback.rstrip()}", error.where, "")
+    for note in getattr(error, "__notes__", ())[1:]:  # the first is that traceback
+        whole.add_note(note)
+    return whole
 
 
 def _state_keys(meta: EnvMetaData) -> list[Any]:

@@ -4,11 +4,30 @@ base             Transform: one change, as hooks for reset, step, inputs and spe
 compose          Compose: several, one after the other
 functions        callables as transforms
 transformed_env  TransformedEnv: an env seen through transforms
-step_counter     StepCounter            init_tracker   InitTracker
-reward_sum       RewardSum              skip           ConditionalSkip
-primer           TensorDictPrimer       action_mask    ActionMask
-auto_reset       AutoResetTransform and AutoResetEnv, for envs that reset themselves inside their step
-vec_gym          VecGymEnvTransform, for Gym vector envs that do
+keyed            KeyTransform: what transforms share that change entries one by one
+levels           LevelTransform: what those share that write something beside the done flags
+rows             which rows of a batch a reset or a step is about
+
+affine           RewardScaling, ObservationNorm
+rewards          RewardClipping, BinarizeReward, SignTransform, TargetReturn
+reward_sum       RewardSum
+vec_norm         VecNorm, VecNormV2
+dtypes           DTypeCastTransform, DoubleToFloat
+shapes           FlattenObservation, SqueezeTransform, UnsqueezeTransform, CatTensors
+pictures         ToTensorImage, GrayScale, Resize, CenterCrop
+history          CatFrames, TimeMaxPool
+names            RenameTransform, SelectTransform, ExcludeTransform, RemoveEmptySpecs
+hashes           Hash
+actions          ActionDiscretizer
+action_mask      ActionMask
+repeats          FrameSkipTransform, NoopResetEnv
+skip             ConditionalSkip
+step_counter     StepCounter
+init_tracker     InitTracker
+episodes         TrajCounter, EndOfLifeTransform
+primer           TensorDictPrimer
+auto_reset       AutoResetTransform and AutoResetEnv, for envs that reset themselves inside their step;
+                 VecGymEnvTransform, for Gym vector envs that do
 """
 
 from __future__ import annotations

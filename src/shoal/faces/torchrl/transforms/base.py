@@ -12,15 +12,16 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import nn
 
 from shoal.errors import ShoalError
 from shoal.faces.torchrl.env.keys import NestedKey, keys_of
+from shoal.faces.torchrl.fast_td import entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
     from tensordict import TensorDictBase
 
     from shoal.faces.torchrl.env_base import EnvBase
@@ -121,6 +122,11 @@ class Transform(nn.Module):
         return bool(self.in_keys_inv) or type(self)._inv_call is not Transform._inv_call
 
     @property
+    def changes_actions(self) -> bool:
+        """Whether actions may be others for the env than for the caller."""
+        return self.changes_inputs
+
+    @property
     def invertible(self) -> bool:
         """Whether it says how inputs are changed."""
         return type(self)._inv_apply_transform is not Transform._inv_apply_transform
@@ -139,12 +145,16 @@ class Transform(nn.Module):
         return self._inv_call(tensordict.copy())
 
     def _rewrite(self, td: TensorDictBase, sources: list[NestedKey], targets: list[NestedKey], change: Any) -> None:
+        entries = entries_of(td)
         for source, target in zip(sources, targets, strict=True):
-            value = td.get(source, None)
+            value = entries.get(source) if entries is not None and type(source) is str else td.get(source, None)
             if value is not None:
-                td.set(target, change(value))
+                put(td, target, change(value))
             elif not self._missing_tolerance:
-                raise MissingEntry(f"{type(self).__name__}: no {source!r} in the data, which has {list(td.keys(True))}")
+                raise self._missing(source, td)
+
+    def _missing(self, key: NestedKey, td: TensorDictBase) -> MissingEntry:
+        return MissingEntry(f"{type(self).__name__}: no {key!r} in the data, which has {list(td.keys(True))}")
 
     # -- specs --------------------------------------------------------------------------------------------------------
 
@@ -252,3 +262,14 @@ class Transform(nn.Module):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(in_keys={self.in_keys}, out_keys={self.out_keys})"
+
+
+def put(td: TensorDictBase, key: NestedKey, value: Any) -> None:
+    """Set an entry; a tensor that fits into a plain TensorDict goes there without a detour."""
+    entries = entries_of(td) if type(key) is str and type(value) is torch.Tensor else None
+    if entries is not None and (td.device is None or td.device == value.device):
+        batch_size = td.batch_size
+        if not batch_size or value.shape[: len(batch_size)] == batch_size:
+            entries[key] = value  # type: ignore[index]
+            return
+    td.set(key, value)

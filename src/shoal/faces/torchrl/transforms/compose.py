@@ -131,6 +131,11 @@ class Compose(Transform):
         """Whether any of them has anything to do with what goes into the env."""
         return any(link.changes_inputs for link in self._links)
 
+    @property
+    def changes_actions(self) -> bool:
+        """Whether any of them changes actions."""
+        return any(link.changes_actions for link in self._links)
+
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         for link in reversed(self._links):
             tensordict = link._inv_call(tensordict)
@@ -172,7 +177,7 @@ class Compose(Transform):
             return below
         from shoal.faces.torchrl.transforms.transformed_env import TransformedEnv
 
-        return TransformedEnv(below, Compose(*(one.clone() for one in self._links[:place])), auto_unwrap=False)
+        return TransformedEnv(below, _FirstLinks(self._links[:place]), auto_unwrap=False)
 
     def clone(self) -> Compose:
         """A chain of clones."""
@@ -201,6 +206,18 @@ class Compose(Transform):
 
     def __repr__(self) -> str:
         return f"Compose({', '.join(repr(link) for link in self._links)})"
+
+
+class _FirstLinks(Compose):
+    """The first transforms of a chain: the very same ones, for whoever steps the env below a later one of them."""
+
+    def __init__(self, links: list[Transform]) -> None:
+        super().__init__()
+        self.__dict__["_links"] = links
+
+    def empty_cache(self) -> None:
+        """Forget what was worked out here; the transforms belong to the chain, and keep what they know."""
+        Transform.empty_cache(self)
 
 
 def _links_of(transform: Transform) -> list[Transform]:

@@ -34,6 +34,8 @@ class ConditionalSkip(Transform):
         super().__init__()
         self.cond: Any = cond
 
+    changes_actions = False
+
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         skip = torch.as_tensor(self.cond(tensordict), dtype=torch.bool, device=tensordict.device)
         if skip.shape != tensordict.batch_size:

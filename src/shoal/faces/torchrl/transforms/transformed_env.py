@@ -275,7 +275,7 @@ class TransformedEnv(EnvBase):
 
     def _leaves_actions_to_base(self, method: str) -> bool:
         own_way = getattr(type(self._base), method) is not getattr(EnvBase, method)
-        return own_way and not self._chain.changes_inputs
+        return own_way and not self._chain.changes_actions
 
     def _must_reset(self, td: TensorDictBase) -> bool:
         base = self._base

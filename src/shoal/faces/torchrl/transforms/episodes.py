@@ -1,0 +1,171 @@
+"""TrajCounter and EndOfLifeTransform: what there is to know about episodes and lives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from tensordict import TensorDict
+
+from shoal.adapters.shared_tensors import SharedTensors
+from shoal.errors import ArgumentError, StateError
+from shoal.faces.torchrl.env.keys import NestedKey, path_of
+from shoal.faces.torchrl.specs import Bounded, Categorical, Composite, Unbounded
+from shoal.faces.torchrl.transforms.levels import LevelTransform, make_levels
+
+if TYPE_CHECKING:
+    from tensordict import TensorDictBase
+
+    from shoal.faces.torchrl.env.done import DoneLevel
+
+
+class TrajCounter(LevelTransform):
+    """Numbers the episodes: each has one that no other has, in all envs that share the counter.
+
+    Clones of a transform share its counter, and so do all envs of one `EnvCreator`, in whichever process they are.
+
+    Args:
+        out_key: Where the number is, at the level of the done flags that begin an episode.
+
+    Example:
+        >>> from shoal.faces.torchrl import GymEnv, StepCounter, TrajCounter
+        >>> env = GymEnv("Pendulum-v1").append_transform(StepCounter(2)).append_transform(TrajCounter())
+        >>> env.rollout(6, break_when_any_done=False)["next", "traj_count"].flatten().tolist()
+        [0, 0, 1, 1, 2, 2]
+    """
+
+    def __init__(self, out_key: NestedKey = "traj_count") -> None:
+        super().__init__(out_keys=[out_key])
+        self.__dict__["_counter"] = SharedTensors(TensorDict({"next": torch.zeros((), dtype=torch.int64)}, []))
+        self.__dict__["_current"] = None
+
+    _counter: SharedTensors
+    _current: torch.Tensor | None
+
+    @property
+    def _level(self) -> DoneLevel:
+        path = path_of(self.out_keys[0])[:-1]
+        for level in self.levels:
+            if level.path == path:
+                return level
+        raise ArgumentError(f"TrajCounter: no done flags beside {self.out_keys[0]!r} decide about resets")
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        level = self._level
+        shape = torch.Size((*self.lead(tensordict_reset), *level.shape))
+        mask = None if tensordict is None else tensordict.get(level.reset_key, None)
+        begun = torch.ones(shape, dtype=torch.bool) if mask is None else mask.reshape(shape).cpu()
+        count = self._numbers(begun).to(level.device)
+        before = self._current
+        if mask is not None and before is not None and before.shape == shape:
+            count = torch.where(mask.reshape(shape), count, before)
+        self.__dict__["_current"] = count
+        return tensordict_reset.set(self.out_keys[0], count)
+
+    def _numbers(self, begun: torch.Tensor) -> torch.Tensor:
+        """A number of its own for each flag that is True."""
+        places = begun.reshape(-1).long().cumsum(0).reshape(begun.shape) - 1
+        with self._counter.locked() as shared:
+            first = int(shared["next"])
+            shared["next"].fill_(first + int(begun.sum()))
+        return torch.where(begun, places + first, torch.zeros_like(places))
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        key = self.out_keys[0]
+        current = tensordict.get(key, None)
+        if current is None:
+            current = self._current
+        if current is None:
+            raise StateError("TrajCounter: no episode has begun; reset the env")
+        return next_tensordict.set(key, current)
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with what the transform adds."""
+        level = self._level
+        make_levels(observation_spec, level)
+        observation_spec[self.out_keys[0]] = Bounded(
+            0, torch.iinfo(torch.int64).max, shape=level.shape, dtype=torch.int64, device=level.device
+        )
+        return observation_spec
+
+    def clone(self) -> Self:
+        """A copy that belongs to nothing and has the same counter."""
+        twin = super().clone()
+        twin.__dict__["_current"] = None
+        return twin
+
+    def get_extra_state(self) -> Any:
+        """The counter."""
+        return self._counter.tensors
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take a counter: for one's own if its memory can be shared, its value otherwise."""
+        self._counter.take(state)
+
+
+class EndOfLifeTransform(LevelTransform):
+    """Tells when a life is lost in a game that has several.
+
+    Args:
+        eol_key: Where it says so: True in the step that costs a life, or ends the game.
+        lives_key: Where the number of lives is.
+        done_key: The done flag, which says at which level that is.
+        eol_attribute: Where the env has its lives: a number, or a function that returns it.
+    """
+
+    def __init__(
+        self,
+        eol_key: NestedKey = "end-of-life",
+        lives_key: NestedKey = "lives",
+        done_key: NestedKey = "done",
+        eol_attribute: str = "unwrapped.ale.lives",
+    ) -> None:
+        super().__init__(in_keys=[done_key], out_keys=[eol_key, lives_key])
+        self.eol_key = eol_key
+        self.lives_key = lives_key
+        self.done_key = done_key
+        self.eol_attribute = eol_attribute
+        self.__dict__["_last"] = None
+
+    _last: torch.Tensor | None
+
+    def _lives(self) -> torch.Tensor:
+        below = self.below
+        found: Any = below
+        for name in self.eol_attribute.split("."):
+            found = [getattr(one, name) for one in found] if isinstance(found, list) else getattr(found, name)
+        found = [one() for one in found] if isinstance(found, list) and callable(found[0]) else found
+        found = found() if callable(found) else found
+        return torch.as_tensor(found, dtype=torch.int64, device=below.device).reshape(below.batch_size)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        lives = self._lives()
+        self.__dict__["_last"] = lives
+        done = tensordict_reset.get(self.done_key)
+        tensordict_reset.set(self.eol_key, torch.zeros_like(done, dtype=torch.bool))
+        return tensordict_reset.set(self.lives_key, lives)
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        lives, before = self._lives(), tensordict.get(self.lives_key, None)
+        before = self._last if before is None else before
+        done = next_tensordict.get(self.done_key)
+        lost = done.clone().bool()
+        if before is not None:
+            lost = lost | (lives < before).reshape(*lives.shape, *(1,) * (done.ndim - lives.ndim))
+        self.__dict__["_last"] = lives
+        next_tensordict.set(self.eol_key, lost)
+        return next_tensordict.set(self.lives_key, lives)
+
+    def clone(self) -> Self:
+        """A copy that belongs to nothing."""
+        twin = super().clone()
+        twin.__dict__["_last"] = None
+        return twin
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with what the transform adds."""
+        flag = self.below.full_done_spec[self.done_key]
+        size = self.below.batch_size
+        observation_spec[self.eol_key] = Categorical(2, shape=flag.shape, dtype=torch.bool, device=flag.device)
+        observation_spec[self.lives_key] = Unbounded(size, dtype=torch.int64, device=flag.device)
+        return observation_spec

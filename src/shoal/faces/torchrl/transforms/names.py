@@ -1,0 +1,298 @@
+"""Transforms that rename entries, or leave them out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+
+from shoal.errors import ArgumentError, StateError
+from shoal.faces.torchrl.env.keys import NestedKey, key_of, leaf_keys, path_of
+from shoal.faces.torchrl.specs import Composite
+from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.keyed import KeyTransform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shoal.faces.torchrl.transforms.base import Keys
+
+
+class RenameTransform(KeyTransform):
+    """Gives entries other names.
+
+    Args:
+        in_keys: Names of what the env returns.
+        out_keys: The names that callers see.
+        in_keys_inv: Names of what the env reads.
+        out_keys_inv: The names that callers write.
+        create_copy: Whether the entries keep their old names beside the new ones.
+
+    Example:
+        >>> from shoal.faces.torchrl import GymEnv, RenameTransform
+        >>> env = GymEnv("CartPole-v1").append_transform(RenameTransform(["observation"], ["state"]))
+        >>> env.observation_keys
+        ['state']
+    """
+
+    def __init__(
+        self,
+        in_keys: Keys,
+        out_keys: Keys,
+        in_keys_inv: Keys | None = None,
+        out_keys_inv: Keys | None = None,
+        create_copy: bool = False,
+    ) -> None:
+        super().__init__(in_keys=in_keys, out_keys=out_keys, in_keys_inv=in_keys_inv, out_keys_inv=out_keys_inv)
+        for old, new in ((self.in_keys, self.out_keys), (self.in_keys_inv, self.out_keys_inv)):
+            if len(old) != len(new):
+                raise ArgumentError(
+                    f"RenameTransform: {len(old)} names for {len(new)}, there must be as many: {old}, {new}"
+                )
+        self.create_copy = create_copy
+
+    def _rewrite(self, td: TensorDictBase, sources: list[NestedKey], targets: list[NestedKey], change: Any) -> None:
+        # All are read before any is written, so that names can be exchanged.
+        found = [(source, target, td.get(source, None)) for source, target in zip(sources, targets, strict=True)]
+        for source, _, value in found:
+            if value is None and not self.missing_tolerance:
+                raise self._missing(source, td)
+        if not self.create_copy:
+            for source, _, value in found:
+                if value is not None:
+                    del td[source]
+        for _, target, value in found:
+            if value is not None:
+                td.set(target, value)
+
+    def _apply_transform(self, value: Any) -> Any:
+        return value
+
+    def _inv_apply_transform(self, value: Any) -> Any:
+        return value
+
+    def _rename(self, spec: Composite, old: list[NestedKey], new: list[NestedKey], keep: bool) -> Composite:
+        found = [(source, target, spec[source]) for source, target in zip(old, new, strict=True) if source in spec]
+        if not keep:
+            for source, _, _ in found:
+                del spec[source]
+        for _, target, leaf in found:
+            spec[target] = leaf.clone() if keep else leaf
+        return spec
+
+    def _change_outputs(self, spec: Composite) -> Composite:
+        return self._rename(spec, self.in_keys, self.out_keys, self.create_copy)
+
+    def _change_inputs(self, spec: Composite) -> Composite:
+        return self._rename(spec, self.in_keys_inv, self.out_keys_inv, False)
+
+    def transform_done_spec(self, done_spec: Composite) -> Composite:
+        """The done spec with the transform in place."""
+        return self._change_outputs(done_spec)
+
+
+class _Filter(Transform):
+    """Leaves entries of what the env returns out."""
+
+    def _stays(self, key: NestedKey) -> bool:
+        raise NotImplementedError
+
+    def _filter(self, td: TensorDictBase) -> TensorDictBase:
+        leaving = [key for key in td.keys(True, True) if not self._stays(key)]
+        return _without(td, leaving) if leaving else td
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        return self._filter(next_tensordict)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        return self._filter(tensordict_reset)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Leave entries out of data outside an env."""
+        return self._filter(tensordict)
+
+    def transform_output_spec(self, output_spec: Composite) -> Composite:
+        """The output spec with the transform in place."""
+        for group in output_spec.values():
+            for key in leaf_keys(group):
+                if not self._stays(key):
+                    del group[key]
+            _prune(group)
+        return output_spec
+
+
+class SelectTransform(_Filter):
+    """Leaves out all that the env returns but some entries; what the env reads back is always kept.
+
+    Args:
+        *selected_keys: What is kept; keys that the env has not are ignored.
+        keep_rewards: Whether rewards are kept too.
+        keep_dones: Whether done flags are kept too.
+
+    Example:
+        >>> from shoal.faces.torchrl import GymEnv, InitTracker, SelectTransform, StepCounter
+        >>> env = GymEnv("CartPole-v1").append_transform(StepCounter()).append_transform(InitTracker())
+        >>> env.append_transform(SelectTransform("step_count")).observation_keys
+        ['step_count']
+    """
+
+    def __init__(self, *selected_keys: NestedKey, keep_rewards: bool = True, keep_dones: bool = True) -> None:
+        super().__init__()
+        self.selected_keys = [key_of(path_of(key)) for key in selected_keys]
+        self.keep_rewards = keep_rewards
+        self.keep_dones = keep_dones
+
+    def _kept(self) -> set[Any]:
+        own = self.__dict__
+        if own.get("_kept_paths") is None:
+            parent = self.parent
+            kept: list[NestedKey] = list(self.selected_keys)
+            if parent is not None:
+                kept += [*parent.state_keys, *parent.action_keys]
+                kept += parent.reward_keys if self.keep_rewards else []
+                kept += parent.done_keys if self.keep_dones else []
+            own["_kept_paths"] = {path_of(key) for key in kept}
+        paths: set[Any] = own["_kept_paths"]
+        return paths
+
+    def empty_cache(self) -> None:
+        """Forget which keys the env below has."""
+        super().empty_cache()
+        self.__dict__["_kept_paths"] = None
+
+    def _stays(self, key: NestedKey) -> bool:
+        kept, path = self._kept(), path_of(key)
+        return any(path[:end] in kept for end in range(1, len(path) + 1))
+
+
+class ExcludeTransform(_Filter):
+    """Leaves entries out.
+
+    Args:
+        *excluded_keys: What is left out; keys that the env has not are ignored.
+        inverse: Whether it is left out of what goes into the env instead.
+
+    Example:
+        >>> from shoal.faces.torchrl import ExcludeTransform, GymEnv
+        >>> env = GymEnv("CartPole-v1").append_transform(ExcludeTransform("observation"))
+        >>> env.observation_keys
+        []
+    """
+
+    changes_actions = False
+
+    def __init__(self, *excluded_keys: NestedKey, inverse: bool = False) -> None:
+        super().__init__()
+        self.excluded_keys = [key_of(path_of(key)) for key in excluded_keys]
+        self.inverse = inverse
+        self.__dict__["_paths"] = {path_of(key) for key in excluded_keys}
+
+    def _stays(self, key: NestedKey) -> bool:
+        path = path_of(key)
+        return self.inverse or not any(path[:end] in self._paths for end in range(1, len(path) + 1))
+
+    _paths: set[Any]
+
+    @property
+    def changes_inputs(self) -> bool:
+        """Whether anything is left out of what goes into the env."""
+        return self.inverse
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return _without(tensordict, self.excluded_keys) if self.inverse else tensordict
+
+
+class RemoveEmptySpecs(Transform):
+    """Leaves nested entries out that hold nothing, from the specs and from the data.
+
+    Example:
+        >>> from shoal.faces.torchrl import Composite, RemoveEmptySpecs
+        >>> spec = Composite(inner=Composite())
+        >>> list(RemoveEmptySpecs().transform_observation_spec(spec).keys())
+        []
+    """
+
+    changes_actions = False
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        return _drop_hollow(next_tensordict)
+
+    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        return _drop_hollow(tensordict_reset)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Leave what is empty out of data outside an env."""
+        return _drop_hollow(tensordict)
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Give the env the empty entries that it declares."""
+        parent = self.parent
+        if parent is None:
+            raise StateError("RemoveEmptySpecs needs an env for its inverse: put it into a TransformedEnv")
+        for spec in (parent.full_action_spec, parent.full_state_spec):
+            for key in _hollow_keys(spec):
+                if tensordict.get(key, None) is None:
+                    tensordict.set(key, TensorDict({}, tensordict.batch_size, device=tensordict.device))
+        return tensordict
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec without what is empty."""
+        return _prune(observation_spec)
+
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        """The reward spec without what is empty."""
+        return _prune(reward_spec)
+
+    def transform_done_spec(self, done_spec: Composite) -> Composite:
+        """The done spec without what is empty."""
+        return _prune(done_spec)
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        """The action spec without what is empty."""
+        return _prune(action_spec)
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec without what is empty."""
+        return _prune(state_spec)
+
+
+def _hollow_keys(spec: Composite) -> list[NestedKey]:
+    """The outermost nested specs that hold no leaf."""
+    hollow: list[NestedKey] = []
+    for name, child in spec.items():
+        if isinstance(child, Composite):
+            if child.is_empty(recurse=True):
+                hollow.append(name)
+            else:
+                hollow += [(*path_of(name), *path_of(key)) for key in _hollow_keys(child)]
+    return hollow
+
+
+def _prune(spec: Composite) -> Composite:
+    for key in _hollow_keys(spec):
+        del spec[key]
+    return spec
+
+
+def _drop_hollow(td: TensorDictBase) -> TensorDictBase:
+    hollow = [
+        name
+        for name, value in td.items()
+        if is_tensor_collection(value) and not _is_leaf(value) and not list(value.keys(True, True))
+    ]
+    for name, value in td.items():
+        if name not in hollow and is_tensor_collection(value) and not _is_leaf(value):
+            _drop_hollow(value)
+    for name in hollow:
+        del td[name]
+    return td
+
+
+def _is_leaf(value: Any) -> bool:
+    return type(value).__name__.startswith("NonTensor")
+
+
+def _without(td: TensorDictBase, keys: Iterable[NestedKey]) -> TensorDictBase:
+    """The data without some entries, and without what held nothing else."""
+    left = td.exclude(*keys)
+    return _drop_hollow(left)
