@@ -99,6 +99,7 @@ def make_pool(
         affinity=None if affinity is None else tuple(affinity),
         allow_pickle=allow_pickle,
         is_kernel=recipe.is_kernel,
+        is_native=recipe.is_native,
         registered=recipe.registered,
         bounded_actions=bounded_actions,
         finite_rewards=on_nan == "raise",
@@ -125,8 +126,8 @@ def make_pool(
 
 
 def _fault_files(engine: Engine, folder: str | os.PathLike[str] | None) -> FaultFiles | None:
-    """The black box of Python envs. Compiled ones would pay for it with a tenth of their speed."""
-    if engine.spec.action.has_objects or (engine.name == "kernel" and folder is None):
+    """The black box of Python envs. Compiled and native ones would pay for it with a tenth of their speed."""
+    if engine.spec.action.has_objects or (engine.name in ("kernel", "native") and folder is None):
         return None
     return FaultFiles(BlackBox(engine.rows), engine.config, folder)
 
