@@ -93,14 +93,17 @@ class NativeEnv:
         max_episode_steps: The time limit.
         reward_threshold: The mean return at which the task counts as solved.
         reset_options: Names that ``reset(options=...)`` may use.
-        info_aliases: Further names of info fields, ``alias -> field``, for who asks under another library's names.
+        info_aliases: Further names of info fields, ``alias -> field``, for who asks under another library's names; or
+            numbers, which another library reports with every step.
+        option_aliases: Further names of options, ``alias -> option``.
         render_mode: What ``render`` does; None if nothing is drawn.
     """
 
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
     reset_options: ClassVar[tuple[str, ...]] = ()
-    info_aliases: ClassVar[Mapping[str, str]] = {}
+    info_aliases: Mapping[str, str | float] = {}
+    option_aliases: ClassVar[Mapping[str, str]] = {}
     render_mode: str | None = None
 
     def describe(self, name: str) -> EnvSpec:

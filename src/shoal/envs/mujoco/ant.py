@@ -39,6 +39,7 @@ class Ant(Robot):
     """
 
     camera: ClassVar[Mapping[str, Any]] = {"distance": 4.0}
+    option_aliases: ClassVar[Mapping[str, str]] = {"use_contact_force": "use_contact_forces"}
 
     def __init__(
         self,

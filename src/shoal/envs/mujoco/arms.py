@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.native import Array
 
 _SPEED = 0.005
+_COSTS = {"ctrl_cost_weight": "reward_control_weight", "dist_cost_weight": "reward_dist_weight"}
 
 
 class Reacher(Robot):
@@ -32,6 +33,7 @@ class Reacher(Robot):
     """
 
     camera: ClassVar[Mapping[str, Any]] = {"trackbodyid": 0}
+    option_aliases: ClassVar[Mapping[str, str]] = _COSTS
     fields: tuple[str, ...] = ("xpos",)
 
     def __init__(
@@ -94,6 +96,7 @@ class Pusher(Robot):
     """
 
     camera: ClassVar[Mapping[str, Any]] = {"trackbodyid": -1, "distance": 4.0}
+    option_aliases: ClassVar[Mapping[str, str]] = {**_COSTS, "near_cost_weight": "reward_near_weight"}
     fields: tuple[str, ...] = ("xpos",)
 
     def __init__(

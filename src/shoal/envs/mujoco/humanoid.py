@@ -184,6 +184,10 @@ class HumanoidStandup(_Humanoid):
     """
 
     camera: ClassVar[Mapping[str, Any]] = {**_FRONT_VIEW, "lookat": np.array((0.0, 0.0, 0.8925))}
+    option_aliases: ClassVar[Mapping[str, str]] = {
+        "forward_reward_weight": "uph_cost_weight",
+        "contact_cost_weight": "impact_cost_weight",
+    }
 
     def __init__(
         self,

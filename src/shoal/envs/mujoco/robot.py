@@ -15,8 +15,6 @@ from shoal.envs.mujoco.env import MujocoEnv
 from shoal.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from shoal.native import Array
 
 FLOAT = np.float64
@@ -78,8 +76,3 @@ def interval(name: str, bounds: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise ArgumentError(f"{name}: expected (low, high), got {bounds!r}") from None
     return low, high
-
-
-def without(names: tuple[str, ...], aliases: Mapping[str, str | float]) -> dict[str, str | float]:
-    """Aliases that are not names already."""
-    return {alias: target for alias, target in aliases.items() if alias not in names}
