@@ -54,7 +54,14 @@ class BatchSim(Protocol):
 
     Ids are sorted, each given once. ``reset`` and ``step`` return the errors of envs that failed, whose rows are then
     no rows; the other envs have moved all the same. What they raise is the fault of every env in the call.
+
+    Attributes:
+        ends: Whether episodes can end by themselves. Only then are steps to write ``terminated``.
+        cuts: Whether the simulator has a time limit of its own. Only then are steps to write ``truncated``.
     """
+
+    ends: bool
+    cuts: bool
 
     def reset(
         self, ids: Ids, seeds: Mapping[int, int], options: Mapping[int, Mapping[str, Any]], out: Columns
@@ -65,7 +72,7 @@ class BatchSim(Protocol):
         """
 
     def step(self, ids: Ids | None, action: Sequence[Array], out: Columns) -> Errors:
-        """Take a step in each of these envs, or in all; write observation, reward, both flags and every info field.
+        """Take a step in each of these envs, or in all; write observation, reward, flags and every info field.
 
         ``action`` has one array per leaf of the action space, with a row for every env of the simulator.
         """

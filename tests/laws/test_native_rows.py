@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kernel_kinds import MODES, assert_same, random_actions, rows_of
 from law_oracle import Ledger
-from native_kinds import Drift, Pieces
+from native_kinds import Drift, Pieces, Steady
 
 import shoal
 from shoal.adapters.native_env import PlainNativeEnv
@@ -101,7 +101,7 @@ def drain(pool: Pool) -> list[Any]:
 
 @pytest.mark.parametrize("limit", [None, 4])
 @pytest.mark.parametrize("autoreset", MODES)
-@pytest.mark.parametrize("kind", [Drift, Pieces], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Drift, Pieces, Steady], ids=lambda kind: kind.__name__)
 def test_a_synchronous_pool_gives_the_rows_of_single_envs(
     kind: type, autoreset: str, limit: int | None, make_pool: Callable[..., Pool]
 ) -> None:
@@ -164,9 +164,11 @@ def test_an_asynchronous_pool_gives_every_env_the_rows_it_has_alone(
     law()
 
 
-@pytest.mark.parametrize("kind", [Drift, Pieces], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Drift, Pieces, Steady], ids=lambda kind: kind.__name__)
 def test_views_keep_their_values_for_one_further_call(kind: type, make_pool: Callable[..., Pool]) -> None:
-    together, alone = (make_pool(kind, NUM_ENVS, engine=e, copy=e == "serial") for e in ("native", "serial"))
+    together, alone = (
+        make_pool(kind, NUM_ENVS, engine=e, copy=e == "serial", max_episode_steps=5) for e in ("native", "serial")
+    )
 
     @bounded
     @given(trace=traces, seed=st.integers(0, 1000))

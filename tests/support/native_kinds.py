@@ -2,10 +2,12 @@
 
 Drift    Box out, Box in; episodes end after a drawn number of steps or by the simulator's own limit
 Pieces   Dict out, Dict in
+Steady   never ends by itself, and leaves the flags alone
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,6 +28,7 @@ class Drift(NativeEnv):
     """Points that drift. ``fail_at`` and ``nan_at`` are steps of an env, ``broken`` an option of a reset."""
 
     reset_options: ClassVar[tuple[str, ...]] = ("origin", "broken")
+    explode: ClassVar[BaseException | None] = None  # what a step raises for all envs at once
 
     def __init__(
         self, *, gain: float = 1.0, longest: int = 7, fail_at: int = NEVER, nan_at: int = NEVER, cut_at: int = 6
@@ -60,11 +63,19 @@ class Pieces(Drift):
         )
 
 
+class Steady(Drift):
+    """The same without an end."""
+
+
 class DriftSim:
-    """N points."""
+    """N points. ``thread`` is the one that took the last step."""
 
     def __init__(self, kind: Drift, num_envs: int) -> None:
         self.kind = kind
+        self.ends = self.cuts = not isinstance(kind, Steady)
+        self.thread: threading.Thread | None = None
+        self.has_stepped = threading.Event()
+        self.is_closed = False
         self.is_nested = isinstance(kind, Pieces)
         self.generators = Generators(num_envs)
         self.renewed: list[int] = []
@@ -93,6 +104,10 @@ class DriftSim:
         return errors
 
     def step(self, ids: Ids | None, action: Sequence[Array], out: Columns) -> Errors:
+        self.thread = threading.current_thread()
+        self.has_stepped.set()
+        if self.kind.explode:
+            raise self.kind.explode
         chosen = np.arange(len(self.x)) if ids is None else ids
         stuck = {i for i in chosen.tolist() if self.count[i] + 1 == self.kind.fail_at}
         rows = np.array([i for i in chosen.tolist() if i not in stuck], np.int32)
@@ -103,8 +118,9 @@ class DriftSim:
         self.count[rows] += 1
         out.info["speed"][rows] = noise
         out.reward[rows] = np.where(self.count[rows] == self.kind.nan_at, np.nan, noise)
-        out.terminated[rows] = self.count[rows] >= self.end[rows]
-        out.truncated[rows] = self.count[rows] >= self.kind.cut_at
+        if self.ends:
+            out.terminated[rows] = self.count[rows] >= self.end[rows]
+            out.truncated[rows] = self.count[rows] >= self.kind.cut_at
         self._look(rows, out)
         return {i: ValueError("the drift has run aground") for i in stuck}
 
@@ -134,7 +150,7 @@ class DriftSim:
         return DriftView(self, env_id)
 
     def close(self) -> None:
-        pass
+        self.is_closed = True
 
 
 class DriftView:

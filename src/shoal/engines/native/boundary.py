@@ -47,6 +47,7 @@ class Boundary:
         self.steps = np.zeros(count, np.int64)
         self.seeds = np.full(count, -1, np.int64)
         self._is_anyone_over = False
+        self._margin = 0  # steps that every env can take before one is at the time limit
         self._actions = [column for column in rows.action if column is not None]
         self._blocks = [_Block(rows, block) for block in range(rows.layout.blocks)]
         self._final = [column for column in rows.final if column is not None]
@@ -94,18 +95,32 @@ class Boundary:
         errors = self._sim.step(ids, self._actions, rows.columns)
         if errors:
             ids = _without(self._all if ids is None else ids, errors)
-        which = _ALL if ids is None else ids
-        steps = self.steps[which] + 1
-        if self._limit is not None:
-            rows.truncated[which] |= steps >= self._limit
-        ended = rows.terminated[which] | rows.truncated[which]
         faults = {i: self._fault(error, i, "step", int(self.steps[i])) for i, error in errors.items()}
-        rows.elapsed[which] = steps
-        rows.first[which] = False
-        self.steps[which] = steps
-        if ended.any():
-            faults.update(self._end((self._all if ids is None else ids)[ended], rows))
+        which: Any = _ALL if ids is None else ids
+        self.steps[which] += 1
+        rows.elapsed[which] = self.steps[which]
+        rows.lower("first", which)
+        may_end = self._cut(which, rows) or self._sim.ends or self._sim.cuts
+        if may_end:
+            ended = rows.terminated[which] | rows.truncated[which]
+            if ended.any():
+                faults.update(self._end((self._all if ids is None else ids)[ended], rows))
         return faults
+
+    def _cut(self, which: Any, rows: _Block) -> bool:
+        """Note which of these envs are at the time limit; False if none can be."""
+        if not self._sim.cuts:
+            rows.lower("truncated", which)
+        if self._limit is None:
+            return False
+        # No env can get there any sooner, so there is no need to look before.
+        self._margin -= 1
+        if self._margin > 0:
+            return False
+        self._margin = self._limit - int(self.steps.max())
+        rows.truncated[which] |= self.steps[which] >= self._limit
+        rows.are_up["truncated"] = True
+        return True
 
     def _end(self, ids: Ids, rows: _Block) -> Faults:
         if self._mode is Autoreset.NEXT_STEP:
@@ -121,6 +136,7 @@ class Boundary:
         errors = self._sim.reset(ids, {}, {}, rows.columns)
         good = _without(ids, errors)
         rows.first[good] = True
+        rows.are_up["first"] = True
         self.steps[good] = 0
         for i in errors:  # its row cannot be handed out, so its last step counts as not taken
             self.steps[i] = lengths[i] - 1
@@ -160,12 +176,22 @@ class Boundary:
     def note_restore(self) -> None:
         """The state was written over."""
         self._is_anyone_over = bool(self.over.any())
+        self._margin = 0
+        for rows in self._blocks:
+            rows.are_up = dict.fromkeys(rows.are_up, True)
 
 
 class _Block:
-    """One generation of rows."""
+    """One generation of rows.
+
+    Attributes:
+        are_up: Which flags may be up in some row. As a rule none is, and then there is none to take down.
+    """
 
     def __init__(self, rows: Rows, block: int) -> None:
+        # Of several blocks, one takes over rows of another when only some envs move.
+        self._is_only = rows.layout.blocks == 1
+        self.are_up = {"first": True, "truncated": True}
         self.elapsed = rows.elapsed[block]
         self.first = rows.first[block]
         self.terminated = rows.terminated[block]
@@ -178,12 +204,20 @@ class _Block:
             {name: column[block] for name, column in rows.info.items()},
         )
 
+    def lower(self, flag: str, which: Any) -> None:
+        """Take a flag down in some rows."""
+        if self.are_up[flag]:
+            column = self.first if flag == "first" else self.truncated
+            column[which] = False
+            self.are_up[flag] = not (which is _ALL and self._is_only)
+
     def begin(self, ids: Ids) -> None:
         """What the first row of an episode says beside its observation."""
         self.columns.reward[ids] = 0.0
         self.terminated[ids] = self.truncated[ids] = False
         self.elapsed[ids] = 0
         self.first[ids] = True
+        self.are_up["first"] = True
 
 
 def _without(ids: Ids, errors: Errors) -> Ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,18 @@ def load_model(source: Any, *, with_contact_forces: bool = False) -> mujoco.MjMo
         spec = _spec(source)
         if with_contact_forces:
             add_contact_forces(spec)
-        return spec.compile()
+        with warnings.catch_warnings():
+            if _is_gymnasiums(source):  # what is out of date in these files is not for the user to mend
+                warnings.simplefilter("ignore", UserWarning)
+            return spec.compile()
     except ValueError as error:
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(f"model: MuJoCo cannot compile it: {error}") from error
+
+
+def _is_gymnasiums(source: Any) -> bool:
+    return isinstance(source, str) and not source.lstrip().startswith("<") and (ASSETS / source).is_file()
 
 
 def _spec(source: Any) -> mujoco.MjSpec:

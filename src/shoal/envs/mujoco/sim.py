@@ -13,6 +13,7 @@ from mujoco import mjtStage
 from mujoco.batch import MODEL_FIELDS, Batch, SimulationError
 
 from shoal.envs.mujoco.contact_forces import FIELDS as CONTACT_FIELDS
+from shoal.envs.mujoco.env import MujocoEnv
 from shoal.envs.mujoco.view import MujocoView
 from shoal.errors import SpecError
 from shoal.native import Generators
@@ -20,7 +21,6 @@ from shoal.native import Generators
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shoal.envs.mujoco.env import MujocoEnv
     from shoal.native import Array, Columns, Errors, Ids
     from shoal.spec import SpaceTree
 
@@ -70,6 +70,8 @@ class MujocoSim:
 
     Attributes:
         kind: The env that they are of.
+        ends: Whether the env has written ``terminated``.
+        cuts: Never: the time limit is kept elsewhere.
         batch: The simulations.
         generators: Their generators.
         seeds: The last seed of each.
@@ -77,6 +79,8 @@ class MujocoSim:
 
     def __init__(self, kind: MujocoEnv, tree: SpaceTree, num_envs: int, num_threads: int) -> None:
         self.kind = kind
+        self.ends = type(kind).terminated is not MujocoEnv.terminated
+        self.cuts = False
         self.batch = Batch(kind.compiled, num_envs, max(1, min(num_threads, num_envs)))
         self.generators = Generators(num_envs)
         self.seeds: dict[int, int] = {}
@@ -131,8 +135,8 @@ class MujocoSim:
             d.after = self.kind.track(d)
         # Before ``before`` is written over.
         out.reward[which] = self.kind.reward(d)
-        out.terminated[which] = self.kind.terminated(d)
-        out.truncated[which] = False
+        if self.ends:
+            out.terminated[which] = self.kind.terminated(d)
         self._observe(d, which, out)
         return errors
 

@@ -38,6 +38,7 @@ class StackedSim:
 
     def __init__(self, sim: BatchSim, tree: SpaceTree, num_envs: int) -> None:
         self._sim = sim
+        self.ends, self.cuts = sim.ends, sim.cuts
         self._latest = [np.zeros((num_envs, *leaf.shape[1:]), leaf.dtype) for leaf in tree.leaves]
         self._stacks = [np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in tree.leaves]
 
