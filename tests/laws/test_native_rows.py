@@ -190,9 +190,7 @@ def test_views_keep_their_values_for_one_further_call(kind: type, make_pool: Cal
 @pytest.mark.parametrize("kind", [Drift, Pieces], ids=lambda kind: kind.__name__)
 def test_gymnasiums_face_returns_the_same_dicts(kind: type, autoreset: str) -> None:
     """Key by key, mask by mask."""
-    together, alone = (
-        shoal.make_vec(kind, NUM_ENVS, engine=e, autoreset=autoreset) for e in ("native", "serial")
-    )
+    together, alone = (shoal.make_vec(kind, NUM_ENVS, engine=e, autoreset=autoreset) for e in ("native", "serial"))
     with together, alone:
         assert_same(together.reset(seed=3), alone.reset(seed=3), "reset")
         for turn in range(30):

@@ -30,7 +30,9 @@ def compare(env_id: str, steps: int, seed: int = 5, limit: int | None = None, **
     Raises:
         AssertionError: At the first difference.
     """
-    twins = [make_twin(env_id, **kwargs, **({} if limit is None else {"max_episode_steps": limit})) for _ in range(NUM_ENVS)]
+    twins = [
+        make_twin(env_id, **kwargs, **({} if limit is None else {"max_episode_steps": limit})) for _ in range(NUM_ENVS)
+    ]
     envs = shoal.make_vec(env_id, NUM_ENVS, env_kwargs=kwargs, max_episode_steps=limit)
     assert envs.stats().engine == "native"
     assert envs.single_observation_space == twins[0].observation_space

@@ -73,7 +73,7 @@ class PlainNativeEnv(gym.Env[Any, Any]):
         self._sim.view(0).np_random = value
 
     @property
-    def _np_random(self) -> Any:
+    def _np_random(self) -> Any:  # type: ignore[override]
         return self.np_random
 
     def __getattr__(self, name: str) -> Any:

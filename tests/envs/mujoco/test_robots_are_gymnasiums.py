@@ -33,6 +33,11 @@ def test_whole_episodes(env_id: str) -> None:
     assert ended >= (6 if env_id.startswith(FALLING) else 4)
 
 
+@pytest.mark.slow
+def test_an_episode_of_full_length() -> None:
+    assert compare("HalfCheetah-v5", steps=1001) == 2
+
+
 OPTIONS: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
     ("HalfCheetah", BOTH, {"forward_reward_weight": 2.0, "ctrl_cost_weight": 0.3, "reset_noise_scale": 0.5}),
     ("HalfCheetah", BOTH, {"exclude_current_positions_from_observation": False}),

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from shoal.envs import ShippedTask
+from shoal.errors import BackendUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,8 @@ def has_mujoco() -> bool:
 
 def __getattr__(name: str) -> Any:
     if name == "MujocoEnv":
+        if not has_mujoco():
+            raise BackendUnavailable("MujocoEnv needs MuJoCo 4 or later: pip install 'shoal[mujoco]'")
         from shoal.envs.mujoco.env import MujocoEnv
 
         return MujocoEnv

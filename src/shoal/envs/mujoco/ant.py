@@ -93,9 +93,9 @@ class Ant(Robot):
 
     def _contact(self, d: Sims) -> Array:
         """The forces on every body, clipped; the same for observation and reward."""
-        forces = np.clip(d.cfrc_ext, *self._forces)
-        d.contact: Array = forces.reshape(len(forces), -1)
-        return d.contact
+        forces: Array = np.clip(d.cfrc_ext, *self._forces).reshape(len(d.cfrc_ext), -1)
+        d.contact = forces
+        return forces
 
     def observe(self, d: Sims) -> Array:
         """Positions, speeds, contact forces."""

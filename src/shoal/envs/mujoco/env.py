@@ -27,7 +27,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import mujoco
 import numpy as np
 from gymnasium import spaces
 
@@ -39,6 +38,7 @@ from shoal.native import NativeEnv
 from shoal.spec import EnvSpec, Field, SpaceTree
 
 if TYPE_CHECKING:
+    import mujoco
     from gymnasium import Space
 
     from shoal.envs.mujoco.drawing import Camera
@@ -54,8 +54,8 @@ class MujocoEnv(NativeEnv):
     Attributes:
         model: An ``MjModel``, an ``MjSpec``, the text of a model, or the name of a file; ``xml_file`` replaces it.
         frame_skip: Steps of the simulation per step of the env.
-        fields: Derived fields of ``MjData`` that the methods use, such as ``"xpos"``. State (``qpos``, ``qvel``, ``act``,
-            ``ctrl``, ...) is always there.
+        fields: Derived fields of ``MjData`` that the methods use, such as ``"xpos"``. State (``qpos``, ``qvel``,
+            ``act``, ``ctrl``, ...) is always there.
         info: Info fields that every row has, ``name -> dtype`` or ``name -> (dtype, shape)``.
         step_info: Info fields that the first row of an episode does not have.
         observation_space: The space, where it is not enough that the observation is of its shape.
@@ -114,7 +114,7 @@ class MujocoEnv(NativeEnv):
         self.action_dtype = np.dtype(action_dtype)
         self.render_mode = render_mode
         self._bodies: dict[int | str, int] = {}
-        self._view = {
+        self._view: dict[str, Any] = {
             "width": width,
             "height": height,
             "camera_id": camera_id,

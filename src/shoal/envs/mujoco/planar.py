@@ -190,7 +190,8 @@ class Hopper(_Upright):
         lowest = np.minimum(d.qpos[:, 2:].min(axis=1), d.qvel.min(axis=1))
         highest = np.maximum(d.qpos[:, 2:].max(axis=1), d.qvel.max(axis=1))
         is_sound = (low < lowest) & (highest < high)
-        return is_sound & _within(self._z, d.qpos[:, 1]) & _within(self._angle, d.qpos[:, 2])
+        is_healthy: Array = is_sound & _within(self._z, d.qpos[:, 1]) & _within(self._angle, d.qpos[:, 2])
+        return is_healthy
 
 
 class Walker2d(_Upright):

@@ -57,12 +57,14 @@ class Robot(MujocoEnv):
 
 def square_sum(rows: Array) -> Array:
     """The sum of squares of each row."""
-    return np.add.reduce(np.square(rows), axis=1)
+    total: Array = np.add.reduce(np.square(rows), axis=1)
+    return total
 
 
 def norm(rows: Array) -> Array:
     """The length of each row."""
-    return np.sqrt(np.add.reduce(rows * rows, axis=1))
+    length: Array = np.sqrt(np.add.reduce(rows * rows, axis=1))
+    return length
 
 
 def interval(name: str, bounds: Any) -> tuple[float, float]:

@@ -32,7 +32,8 @@ class Sims:
     """The envs of one call, seen by the methods of a ``MujocoEnv``: fields of ``MjData`` with one row per env.
 
     After a step, positions and velocities are new, and derived fields such as ``xpos`` are those of the last substep,
-    as with ``mj_step``. Arrays may be the simulation's own: read them, and return others.
+    as with ``mj_step``. Arrays may be the simulation's own: read them, and return others. Methods may leave things for
+    one another in attributes of any other name: ``reward`` is called first, then ``terminated`` and ``observe``.
 
     Attributes:
         action: What the envs were told.
@@ -53,6 +54,10 @@ class Sims:
         self.dt = dt
         self.info: dict[str, Any] = {}
         self.is_reset = is_reset
+
+    if TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -92,7 +97,9 @@ class MujocoSim:
         self._qpos, self._qvel, self._ctrl = (self.arrays[name] for name in ("qpos", "qvel", "ctrl"))
         kind.prepare(self.batch)
         # What ``prepare`` has made different for each env belongs to the env.
-        self._own_model = {name: self.batch.expand(name) for name in MODEL_FIELDS if self.batch.expanded(name) is not None}
+        self._own_model = {
+            name: self.batch.expand(name) for name in MODEL_FIELDS if self.batch.expanded(name) is not None
+        }
         self._everyone = Sims(self.arrays, _ALL, kind.dt)
         self.batch.forward()
         tracked = kind.track(self._everyone)

@@ -24,7 +24,7 @@ def stacked(space: Space[Any], count: int) -> Space[Any]:
         return spaces.Dict({key: stacked(child, count) for key, child in space.spaces.items()})
     assert isinstance(space, spaces.Box)  # noqa: S101
     low, high = (np.repeat(bound[None], count, axis=0) for bound in (space.low, space.high))
-    return spaces.Box(low, high, dtype=space.dtype.type)  # type: ignore[union-attr]
+    return spaces.Box(low, high, dtype=space.dtype.type)
 
 
 class StackedSim:

@@ -1,17 +1,19 @@
 """EnvPool's names for the options of native envs, where they are not those of shoal.
 
-    healthy_z_min, healthy_z_max     both ends of ``healthy_z_range``, and so for every range
-    ctrl_cost_weight                 whatever the env says in ``option_aliases`` that it means
+healthy_z_min, healthy_z_max     both ends of ``healthy_z_range``, and so for every range
+ctrl_cost_weight                 whatever the env says in ``option_aliases`` that it means
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Continuous actions are float64 here.
 FIXED: Mapping[str, Any] = {"action_dtype": np.float64}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,8 @@ import numpy as np
 from shoal.batch import merge_infos
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shoal.batch import Batch
     from shoal.faces.envpool.arrayspec import Form
     from shoal.spec import SpaceTree

@@ -72,7 +72,13 @@ def _env_kwargs(spec: EnvSpec) -> Any:
         # It draws in any size, which is better than to change that of its pictures.
         sizes = {"width": rendering.width, "height": rendering.height}
         kwargs.update({name: size for name, size in sizes.items() if size is not None and name in options})
-    can_draw = task.is_compiled or task.is_native or isinstance(task.env, RegisteredSpec) or takes_any or "render_mode" in options
+    can_draw = (
+        task.is_compiled
+        or task.is_native
+        or isinstance(task.env, RegisteredSpec)
+        or takes_any
+        or "render_mode" in options
+    )
     if not can_draw:
         raise ArgumentError(f"render_mode: {task.id} takes none")
     drawing = {**kwargs, "render_mode": rendering.mode}
