@@ -84,11 +84,12 @@ def test_actions_beyond_their_range_are_envpools_business_only() -> None:
     big = np.full((1, 6), 3.0)
     with shoal.make_gymnasium("HalfCheetah-v5", num_envs=1) as envs:
         envs.reset()
-        _, reward, *_, info = envs.step(big)
+        *_, info = envs.step(big)
         assert info["reward_ctrl"][0] == pytest.approx(-0.1 * 9 * 6)
-    with shoal.make_vec("HalfCheetah-v5", 1) as envs, pytest.raises(shoal.errors.ActionError):
+    with shoal.make_vec("HalfCheetah-v5", 1) as envs:
         envs.reset()
-        envs.step(big)
+        with pytest.raises(shoal.errors.ActionError):
+            envs.step(big)
 
 
 def test_options_under_envpools_names() -> None:
@@ -100,7 +101,7 @@ def test_options_under_envpools_names() -> None:
     with pytest.raises(ArgumentError, match="both given"):
         shoal.make_spec("Ant-v5", healthy_z_min=0.3, healthy_z_range=(0, 1))
     assert shoal.make_spec("Reacher-v5", ctrl_cost_weight=2).settings.env_kwargs["reward_control_weight"] == 2.0
-    with pytest.raises(TypeError, match="healthy_z_mim.*did you mean healthy_z_min"):
+    with pytest.raises(TypeError, match=r"healthy_z_mim.*did you mean healthy_z_min"):
         shoal.make_spec("Ant-v5", healthy_z_mim=0.3)
 
 

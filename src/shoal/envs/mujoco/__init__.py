@@ -6,7 +6,7 @@ which id; it names the classes, because only who makes one needs MuJoCo.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,11 @@ TASKS: dict[str, ShippedTask] = dict(_tasks())
 @cache
 def has_mujoco() -> bool:
     """Whether a MuJoCo is installed that can step many simulations at once."""
-    return importlib.util.find_spec("mujoco") is not None and importlib.util.find_spec("mujoco.batch") is not None
+    try:
+        importlib.import_module("mujoco.batch")
+    except ImportError:  # not there, or an older one
+        return False
+    return True
 
 
 def __getattr__(name: str) -> Any:
