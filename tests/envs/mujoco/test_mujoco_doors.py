@@ -45,7 +45,12 @@ def test_the_table_is_complete() -> None:
     assert TABLE.keys() == TASKS.keys()
 
 
-@pytest.mark.parametrize("env_id", TABLE)
+QUICK = {"Ant-v4", "HalfCheetah-v5", "Humanoid-v5"}
+
+
+@pytest.mark.parametrize(
+    "env_id", [pytest.param(env_id, marks=[] if env_id in QUICK else [pytest.mark.slow]) for env_id in TABLE]
+)
 def test_envpools_gymnasium_dialect(env_id: str) -> None:
     width, actions, limit, threshold, infos = TABLE[env_id]
     with shoal.make_gymnasium(env_id, num_envs=2) as envs:
