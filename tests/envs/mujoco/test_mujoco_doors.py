@@ -72,6 +72,18 @@ def test_envpools_gymnasium_dialect(env_id: str) -> None:
         assert all(f"info:{name}" in told for name in info if name not in ("env_id", "players", "elapsed_step"))
 
 
+@pytest.mark.parametrize(
+    ("env_id", "width"), [("Ant-v3", 111), ("HalfCheetah-v3", 17), ("Humanoid-v3", 376), ("Reacher-v2", 11)]
+)
+def test_ids_that_only_envpool_has_kept(env_id: str, width: int) -> None:
+    with shoal.make_gymnasium(env_id, num_envs=2) as envs:
+        assert envs.reset()[0].shape == (2, width)
+        for _ in range(20):
+            obs = envs.step(np.zeros((2, *envs.action_space.shape)))[0]
+        if env_id == "Ant-v3":
+            assert not obs[:, 27:].any(), "without contact forces"
+
+
 def test_envpools_dm_and_gym_dialects() -> None:
     pytest.importorskip("dm_env")
     with shoal.make_dm("HalfCheetah-v5", num_envs=2) as envs:
