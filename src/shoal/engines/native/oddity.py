@@ -42,7 +42,7 @@ def _flat(column: Array) -> Array:
 
 
 def _is_float(column: Array) -> bool:
-    return column.dtype.kind == "f"
+    return bool(column.dtype.kind == "f")
 
 
 @numba.njit(nogil=True, cache=True)
