@@ -58,6 +58,8 @@ def by_stem(paths: list[Path]) -> list[Any]:
 @pytest.mark.parametrize("example", by_stem(EXAMPLES))
 def test_example(example: Path, tmp_path: Path) -> None:
     arguments = ARGUMENTS.get(example.stem, [])
+    if example.stem.startswith("mujoco"):
+        pytest.importorskip("mujoco.batch")
     if arguments:
         pytest.importorskip("torch")
         # Not only matplotlib: this makes its cache of fonts, which a script would report on stderr.
@@ -77,7 +79,10 @@ def test_code_blocks_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path
         pytest.importorskip("torch")
     if page.stem == "torchrl_native":
         pytest.importorskip("chess")
-    script = tmp_path / f"{page.stem}.py"
+    if page.stem == "mujoco":
+        pytest.importorskip("mujoco.batch")
+    # A script by the name of a library would be found in its place.
+    script = tmp_path / f"page_{page.stem}.py"
     script.write_text(blocks_of(page), encoding="utf-8")
     run(script, tmp_path)
 

@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"cgroups", "errors", "machine", "streams"},
     {"faults"},
     {"spec", "seeding"},
-    {"arrays", "batch", "kernel"},
+    {"arrays", "batch", "kernel", "native"},
     {"slot", "adapters"},
     {"stats", "trace"},
     {"engines", "envs"},

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shoal.build import make_pool as make_pool
     from shoal.collect import Collector as Collector
     from shoal.doors import make_vec as make_vec
+    from shoal.envs.mujoco.env import MujocoEnv as MujocoEnv
     from shoal.faces.envpool.doors import make as make
     from shoal.faces.envpool.doors import make_dm as make_dm
     from shoal.faces.envpool.doors import make_gym as make_gym
@@ -46,6 +47,7 @@ _HOMES = {
     "Restart": "shoal.recovery",
     "ShoalVectorEnv": "shoal.faces.gymnasium",
     "KernelEnv": "shoal.kernel",
+    "MujocoEnv": "shoal.envs.mujoco",
     "list_all_envs": "shoal.registry",
     "make": "shoal.faces.envpool.doors",
     "make_dm": "shoal.faces.envpool.doors",

@@ -121,13 +121,13 @@ class RowLayout:
         layout.add("elapsed", rows, np.int32)
         for name in ("terminated", "truncated", "first"):
             layout.add(name, rows, np.bool_)
-        for name, dtype, shape in self.spec.info:
-            layout.add(f"info.{name}", (*rows, *shape), dtype)
+        for told in self.spec.info:
+            layout.add(f"info.{told.name}", (*rows, *told.shape), told.dtype)
         if self.with_final:
             for name, leaf in _array_leaves("final", self.spec.observation):
                 layout.add(name, (self.num_envs, *leaf.shape), leaf.dtype)
-            for name, dtype, shape in self.spec.info:
-                layout.add(f"final_info.{name}", (self.num_envs, *shape), dtype)
+            for told in self.spec.info:
+                layout.add(f"final_info.{told.name}", (self.num_envs, *told.shape), told.dtype)
         for name, leaf in _array_leaves("action", self.spec.action):
             layout.add(name, (self.num_envs, *leaf.shape), leaf.dtype)
 

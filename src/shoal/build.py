@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
     from shoal.kernel import KernelEnv
+    from shoal.native import NativeEnv
     from shoal.registry import Task
     from shoal.seeding import Seed
 
@@ -100,6 +101,7 @@ def make_pool(
         affinity=None if affinity is None else tuple(affinity),
         allow_pickle=allow_pickle,
         is_kernel=recipe.is_kernel,
+        is_native=recipe.is_native,
         registered=recipe.registered,
         bounded_actions=bounded_actions,
         finite_rewards=on_nan == "raise",
@@ -134,8 +136,8 @@ def warm_up() -> None:
 
 
 def _fault_files(engine: Engine, folder: str | os.PathLike[str] | None) -> FaultFiles | None:
-    """The black box of Python envs. Compiled ones would pay for it with a tenth of their speed."""
-    if engine.spec.action.has_objects or (engine.name == "kernel" and folder is None):
+    """The black box of Python envs. Compiled and native ones would pay for it with a tenth of their speed."""
+    if engine.spec.action.has_objects or (engine.name in ("kernel", "native") and folder is None):
         return None
     return FaultFiles(BlackBox(engine.rows), engine.config, folder)
 
@@ -161,8 +163,9 @@ def own_recipe(
 ) -> Recipe | None:
     """How to build the env of an id that is shoal's own or registered with it; None if Gymnasium's is to be built.
 
-    Where both have one, ``engine="auto"`` takes the compiled env if it is a match: the id still means Gymnasium's own
-    env, every keyword is one that the compiled env knows, and nothing is to be wrapped around it.
+    Where both have one, ``engine="auto"`` takes shoal's if it is a match: the id still means Gymnasium's own env, every
+    keyword is one that shoal's knows, and nothing is to be wrapped around it. A native env has the same keywords in
+    the whole pool.
     """
     task = own_task(env) if isinstance(env, str) else None
     if task is None:
@@ -170,9 +173,10 @@ def own_recipe(
     given = env_kwargs or {}
     kwargs: Any = {**task.kwargs, **given} if isinstance(given, Mapping) else [{**task.kwargs, **own} for own in given]
     registered = gym.registry.get(env)
-    if is_shipped(env) and registered is not None and engine != "kernel":
+    if is_shipped(env) and registered is not None and engine != ("native" if task.is_native else "kernel"):
         is_same = _is_gymnasiums_own(registered, task) and _knows(task.env, kwargs)
-        if engine != "auto" or wrappers or not is_same or not has_numba():
+        can_run = isinstance(kwargs, Mapping) if task.is_native else has_numba()
+        if engine != "auto" or wrappers or not is_same or not can_run:
             return None
     limit = task.time_limit if max_episode_steps is None else max_episode_steps
     recipe = recipe_for(task.env, num_envs, kwargs, wrappers, limit)
@@ -189,7 +193,7 @@ def _is_gymnasiums_own(registered: EnvSpec, task: Task) -> bool:
     return own and same and all(options.get(name) == value for name, value in registered.kwargs.items())
 
 
-def _knows(kind: type[KernelEnv], kwargs: Any) -> bool:
+def _knows(kind: type[KernelEnv | NativeEnv], kwargs: Any) -> bool:
     try:
         for own in [kwargs] if isinstance(kwargs, Mapping) else kwargs:
             kind(**own)

@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from shoal.adapters import adapt
 from shoal.errors import ArgumentError, ShippingError
 from shoal.kernel import is_kind
+from shoal.native import is_native
 
 Wrapper = Callable[[Any], Any]
 EnvKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -127,6 +128,7 @@ class Recipe:
         name: What to call the env in messages.
         max_episode_steps: A time limit that the pool has to keep, because the factories do not.
         is_kernel: Whether the factories make kinds of kernel envs.
+        is_native: Whether they make kinds of envs that a native simulator runs.
         registered: Gymnasium's registration of the env, when the factories do not know it.
     """
 
@@ -134,6 +136,7 @@ class Recipe:
     name: str
     max_episode_steps: int | None
     is_kernel: bool = False
+    is_native: bool = False
     registered: Any = None
 
 
@@ -172,14 +175,14 @@ def recipe_for(
         factories = [factory(sources[0], kwargs[0])] * len(sources)
     first = sources[0]
     name = first.id if isinstance(first, RegisteredSpec) else _name_of(first)
-    all_kinds = all(is_kind(source) for source in sources)
+    all_kinds, all_native = (all(map(is_one, sources)) for is_one in (is_kind, is_native))
     if all(isinstance(source, RegisteredSpec) for source in sources):
         limit = None  # a registered env keeps the limit by itself; for anything else the pool does
-    elif max_episode_steps is None and all_kinds:
+    elif max_episode_steps is None and (all_kinds or all_native):
         limit = first.max_episode_steps
     else:
         limit = max_episode_steps
-    return Recipe(factories, name, limit, is_kernel=all_kinds and not wrap)
+    return Recipe(factories, name, limit, is_kernel=all_kinds and not wrap, is_native=all_native and not wrap)
 
 
 def _name_of(source: Any) -> str:

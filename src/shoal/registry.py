@@ -1,9 +1,10 @@
 """Task ids: from a name to what builds the env.
 
-A name is looked up in three places, in this order:
+A name is looked up in four places, in this order:
 
     compiled      envs that ship with shoal and run on the kernel engine (``shoal.envs``)
     registered    what the program has registered with ``register``
+    native        robots of Gymnasium's that run on the native engine (``shoal.envs.mujoco``), if MuJoCo is installed
     Gymnasium     its registry, also in the form ``"module:id"``, which imports the module first
 
 ``find`` gives a ``Task``: plain data that knows how to load the env's class and which options it takes.
@@ -22,8 +23,12 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.envs import TASKS
+from shoal.envs.mujoco import OLD_TASKS as OLD_MUJOCO_TASKS
+from shoal.envs.mujoco import TASKS as MUJOCO_TASKS
+from shoal.envs.mujoco import has_mujoco
 from shoal.errors import ArgumentError, BackendUnavailable
 from shoal.kernel import KernelEnv, is_kind
+from shoal.native import is_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,15 +75,20 @@ class Task:
         return is_kind(self.env)
 
     @property
+    def is_native(self) -> bool:
+        """Whether the env can run on the native engine."""
+        return is_native(self.env)
+
+    @property
     def time_limit(self) -> int | None:
-        """The task's limit, or else what a compiled env declares."""
-        own = self.env.max_episode_steps if self.is_compiled else None
+        """The task's limit, or else what a compiled or native env declares."""
+        own = self.env.max_episode_steps if self.is_compiled or self.is_native else None
         return self.max_episode_steps if self.max_episode_steps is not None else own
 
     @property
     def threshold(self) -> float | None:
-        """The task's threshold, or else what a compiled env declares."""
-        own = self.env.reward_threshold if self.is_compiled else None
+        """The task's threshold, or else what a compiled or native env declares."""
+        own = self.env.reward_threshold if self.is_compiled or self.is_native else None
         return self.reward_threshold if self.reward_threshold is not None else own
 
     def options(self) -> tuple[dict[str, Any], bool]:
@@ -168,13 +178,13 @@ def find(task_id: Any) -> Task:
 
 
 def is_shipped(task_id: str) -> bool:
-    """Whether the name is that of a compiled env that comes with shoal."""
-    return _compiled(task_id) is not None
+    """Whether the name is that of a compiled or native env that comes with shoal."""
+    return _compiled(task_id) is not None or (task_id not in _registered and _native(task_id) is not None)
 
 
 def own_task(task_id: str) -> Task | None:
     """The task of this name if it is shoal's own or registered with it."""
-    return _compiled(task_id) or _registered.get(task_id)
+    return _compiled(task_id) or _registered.get(task_id) or _native(task_id)
 
 
 def _compiled(task_id: str) -> Task | None:
@@ -183,6 +193,23 @@ def _compiled(task_id: str) -> Task | None:
     if found is None:
         return None
     return Task(name, found.home, found.kwargs, found.max_episode_steps, found.reward_threshold)
+
+
+def _native(task_id: str) -> Task | None:
+    found = MUJOCO_TASKS.get(task_id) or OLD_MUJOCO_TASKS.get(task_id)
+    if found is None:
+        return None
+    registered = gym.registry.get(task_id)
+    home = None if registered is None else registered.entry_point
+    # Somebody else may have taken the id over. The old ones lead to a function of Gymnasium's that says so.
+    is_gymnasiums = (
+        home.startswith("gymnasium.envs.mujoco.")
+        if isinstance(home, str)
+        else task_id in OLD_MUJOCO_TASKS and getattr(home, "__module__", "gymnasium.envs") == "gymnasium.envs"
+    )
+    if not is_gymnasiums or not has_mujoco():
+        return None
+    return Task(task_id, found.home, found.kwargs, found.max_episode_steps, found.reward_threshold)
 
 
 def _in_gymnasium(task_id: str) -> Task:

@@ -93,6 +93,34 @@ def give_generator(env: Any, state: GeneratorState) -> None:
     env.unwrapped.np_random = np.random.Generator(bits)
 
 
+WORDS = 6
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+def words_of(generator: np.random.Generator) -> Words:
+    """The six words of a Generator with PCG64; it is not changed.
+
+    They are the 128-bit state and the 128-bit increment, high half first, then the 32 bits that are left over when an
+    integer needs only half of a draw, and whether there are any.
+    """
+    state = generator.bit_generator.state
+    if state["bit_generator"] != "PCG64":
+        raise ArgumentError(f"generator: expected PCG64, got {state['bit_generator']}")
+    halves = [half for number in (state["state"]["state"], state["state"]["inc"]) for half in divmod(number, 2**64)]
+    return np.array([*halves, state["uinteger"], state["has_uint32"]], np.uint64)
+
+
+def set_words(generator: np.random.Generator, words: Words) -> None:
+    """Put a Generator with PCG64 into the state that ``words`` describe."""
+    state_high, state_low, inc_high, inc_low, kept, has_kept = (int(word) for word in words)
+    generator.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": state_high << 64 | state_low, "inc": inc_high << 64 | inc_low},
+        "uinteger": kept,
+        "has_uint32": has_kept,
+    }
+
+
 def entropy() -> int:
     """A fresh root for seed streams."""
     return int(np.random.SeedSequence().generate_state(1, np.uint32)[0])

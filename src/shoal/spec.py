@@ -164,11 +164,19 @@ class RawActions(list[Any]):
 
 
 class Field(NamedTuple):
-    """An info field that an env reports with every row, so that it can be a column."""
+    """An info field that an env reports with every row, so that it can be a column.
+
+    Attributes:
+        name: Its key.
+        dtype: Of its numbers.
+        shape: Of one row.
+        at_reset: Whether the first row of an episode has it too; if not, the column is zero there.
+    """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    at_reset: bool = True
 
 
 class SpaceTree:

@@ -11,6 +11,7 @@ from typing import Any
 
 from shoal.errors import SpecError
 from shoal.kernel import KernelEnv
+from shoal.native import NativeEnv
 from shoal.spec import EnvSpec, SpaceTree
 
 __all__ = ["adapt", "describe"]
@@ -22,6 +23,10 @@ def adapt(env: Any) -> Any:
         from shoal.adapters.kernel_env import PlainKernelEnv
 
         return PlainKernelEnv(env)
+    if isinstance(env, NativeEnv):
+        from shoal.adapters.native_env import PlainNativeEnv
+
+        return PlainNativeEnv(env)
     if is_pettingzoo(env):
         from shoal.adapters.pettingzoo import ParallelEnvAdapter
 

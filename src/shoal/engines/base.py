@@ -116,6 +116,7 @@ class EngineConfig:
         seed: Root of the pool's seeds, if it has one.
         recycle_above: Bytes of memory above which a worker process is replaced; None for no limit.
         is_kernel: Whether the factories make kinds of kernel envs.
+        is_native: Whether they make kinds of envs that a native simulator runs.
         registered: Gymnasium's registration of the env, when the factories do not know it.
         bounded_actions: Whether continuous actions outside their space are refused.
         finite_rewards: Whether a reward that is not a finite number is a fault of its env.
@@ -137,6 +138,7 @@ class EngineConfig:
     affinity: Sequence[int] | None = None
     allow_pickle: bool = False
     is_kernel: bool = False
+    is_native: bool = False
     bounded_actions: bool = True
     finite_rewards: bool = True
     spares_failed_builds: bool = False

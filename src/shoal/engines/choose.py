@@ -14,7 +14,7 @@ from shoal.machine import usable_cores
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAMES = ("auto", "serial", "thread", "process", "kernel")
+NAMES = ("auto", "serial", "thread", "process", "kernel", "native")
 
 # A batch that takes less than this is not worth handing to other processes: what they save in a bare stepping loop
 # they take back from the policy that runs between two steps. See docs/performance.md for the measurements.
@@ -29,6 +29,10 @@ def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
         name, reason = _choose(config)
     elif name == "kernel":
         name, reason = _compiled_or_plain(config)
+    elif name == "native" and not config.is_native:
+        raise ArgumentError(
+            f"engine: the native engine runs NativeEnv classes without wrappers, and {config.name} is none"
+        )
     try:
         return _started(name, config), reason
     except ShippingError as error:
@@ -65,12 +69,18 @@ def _class_of(name: str) -> Callable[[EngineConfig], Engine]:
         from shoal.engines.kernel.engine import KernelEngine
 
         return KernelEngine
+    if name == "native":
+        from shoal.engines.native.engine import NativeEngine
+
+        return NativeEngine
     raise ArgumentError(f"engine: expected one of {NAMES}, got {name!r}")
 
 
 def _choose(config: EngineConfig) -> tuple[str, str]:
     if config.is_kernel:
         return _compiled_or_plain(config)
+    if config.is_native and len({id(config.factories[i]) for i in range(config.num_envs)}) == 1:
+        return "native", "a simulator runs all envs at once"
     if config.num_envs == 1:
         return "serial", "one env gains nothing from workers"
     if config.start_method is None and (why := _why_no_workers()):

@@ -53,6 +53,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         self.render_mode = spec.render_mode
         self.spec = spec.registered
         self._has_objects = spec.observation.has_objects
+        self._not_at_reset = {field.name for field in spec.info if not field.at_reset}
 
     # ------------------------------------------------------------------ Gymnasium's own calls
 
@@ -156,15 +157,25 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
                 if row in own:
                     parts.append((row, own[row]))
             infos = merge_infos(len(batch), parts)
-        for name, column in batch.fields.items():
-            infos[name] = column
-            infos[f"_{name}"] = np.ones(len(batch), np.bool_) if is_news is None else is_news.copy()
-            if is_news is not None:
-                column[~is_news] = 0
+        if batch.fields:
+            self._add_fields(infos, batch, is_news)
         infos["env_id"] = batch.env_id
         infos["elapsed_step"] = batch.elapsed_step
         infos["first"] = batch.first
         return infos
+
+    def _add_fields(self, infos: dict[str, Any], batch: Batch, is_news: npt.NDArray[np.bool_] | None) -> None:
+        """Add the info fields that are columns, each with the mask of the rows that have it."""
+        everyone = np.ones(len(batch), np.bool_) if is_news is None else is_news
+        has_stepped = everyone & ~batch.first
+        for name, column in batch.fields.items():
+            mask = has_stepped if name in self._not_at_reset else everyone
+            if not mask.any():
+                continue
+            if not mask.all():
+                column[~mask] = 0
+            infos[name] = column
+            infos[f"_{name}"] = mask.copy()
 
 
 def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:

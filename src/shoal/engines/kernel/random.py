@@ -26,10 +26,9 @@ from numba.core.errors import NumbaTypeError
 from numba.extending import intrinsic, make_attribute_wrapper, models, overload_method, register_model
 from numba.np.random._constants import fi_double, ki_double, wi_double, ziggurat_nor_inv_r, ziggurat_nor_r
 
-from shoal.errors import ArgumentError
+from shoal.seeding import WORDS, Words, set_words, words_of
 
-WORDS = 6
-Words = np.ndarray[Any, np.dtype[np.uint64]]
+__all__ = ["WORDS", "Words", "rng_at", "seed_words", "set_words", "words_of"]
 
 _ZERO, _ONE, _BYTE = np.uint64(0), np.uint64(1), np.uint64(0xFF)
 _LOW32, _LOW52, _LOW64 = np.uint64(2**32 - 1), np.uint64(2**52 - 1), np.uint64(2**64 - 1)
@@ -77,26 +76,6 @@ def rng_at(_typing: Any, words: Any) -> Any:
         return rng._getvalue()
 
     return RngType()(words), build
-
-
-def words_of(generator: np.random.Generator) -> Words:
-    """The six words of a Generator with PCG64; it is not changed."""
-    state = generator.bit_generator.state
-    if state["bit_generator"] != "PCG64":
-        raise ArgumentError(f"generator: expected PCG64, got {state['bit_generator']}")
-    halves = [half for number in (state["state"]["state"], state["state"]["inc"]) for half in divmod(number, 2**64)]
-    return np.array([*halves, state["uinteger"], state["has_uint32"]], np.uint64)
-
-
-def set_words(generator: np.random.Generator, words: Words) -> None:
-    """Put a Generator with PCG64 into the state that ``words`` describe."""
-    state_high, state_low, inc_high, inc_low, kept, has_kept = (int(word) for word in words)
-    generator.bit_generator.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": state_high << 64 | state_low, "inc": inc_high << 64 | inc_low},
-        "uinteger": kept,
-        "has_uint32": has_kept,
-    }
 
 
 @intrinsic

@@ -22,7 +22,7 @@ from numpy import ndarray
 from shoal.errors import ArgumentError, NothingInFlight
 from shoal.faces.envpool.actions import ActionReader
 from shoal.faces.envpool.arrayspec import INT32
-from shoal.faces.envpool.infos import InfoMaker
+from shoal.faces.envpool.infos import NO_ALIASES, InfoMaker
 from shoal.faces.envpool.opening import open_pool
 from shoal.faces.envpool.player_actions import PlayerActionReader
 from shoal.faces.envpool.players import PlayerInfoMaker, PlayerPool, player_spec
@@ -81,7 +81,8 @@ class EnvPoolBase:
         self._source: Pool | PlayerPool = self.pool
         if not core.players:
             self._actions = ActionReader(core.action, self.num_envs)
-            self._info = InfoMaker(core.observation, spec.observation_form)
+            aliases = NO_ALIASES if spec.native_kind is None else spec.native_kind.info_aliases
+            self._info = InfoMaker(core.observation, spec.observation_form, aliases)
             return
         self._source = table = PlayerPool(self.pool)
         self._actions = PlayerActionReader(core, table.seats)

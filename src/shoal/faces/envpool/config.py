@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.errors import ArgumentError
+from shoal.faces.envpool import dialect
 from shoal.seeding import entropy
 from shoal.slot import Autoreset
 
@@ -81,6 +82,9 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
         ArgumentError: For a value that makes no sense.
     """
     options, takes_any = task.options()
+    if task.is_native:
+        given = dialect.own_options(task.env, options, given)
+        options = dialect.known_options(task.env, options, given)
     common = _defaults(task)
     render_defaults = {f"render_{name}": value for name, value in vars(Rendering()).items()}
     render_defaults["from_pixels"] = False
@@ -93,7 +97,8 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
     rest = {name: _like(options.get(name), value) for name, value in rest.items()}
     shown = {name: value for name, value in {**options, **rest}.items() if value is not inspect.Parameter.empty}
     rendering = _rendering({**render_defaults, **{k: v for k, v in given.items() if k in render_defaults}}, config)
-    return Settings({**config, **shown}, {**task.kwargs, **rest}, rendering)
+    fixed = dialect.FIXED if task.is_native else {}
+    return Settings({**config, **shown}, {**task.kwargs, **fixed, **rest}, rendering)
 
 
 def _defaults(task: Task) -> dict[str, Any]:

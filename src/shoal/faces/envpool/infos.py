@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from shoal.faces.envpool.arrayspec import Form
     from shoal.spec import SpaceTree
 
+NO_ALIASES: Mapping[str, str | float] = MappingProxyType({})
+
 
 class InfoMaker:
     """Makes the info of a batch.
@@ -26,11 +29,13 @@ class InfoMaker:
     Args:
         tree: The observation space of the pool.
         form: How observations are handed out.
+        aliases: Further names of info fields; or numbers, which every step reports under that name.
     """
 
-    def __init__(self, tree: SpaceTree, form: Form) -> None:
+    def __init__(self, tree: SpaceTree, form: Form, aliases: Mapping[str, str | float] = NO_ALIASES) -> None:
         self._tree = tree
         self._convert = form.convert
+        self._aliases = aliases
 
     def __call__(self, batch: Batch) -> dict[str, Any]:
         """The info of this batch."""
@@ -49,6 +54,11 @@ class InfoMaker:
         info: dict[str, Any] = dict(batch.fields)
         if batch.infos:
             info.update(without_masks(merge_infos(len(batch), batch.infos)))
+        for alias, meant in self._aliases.items():
+            if not isinstance(meant, str):
+                info[alias] = np.where(batch.first, 0.0, meant)
+            elif meant in info:
+                info[alias] = info[meant].copy()
         if batch.finals:
             info.update(self._finals(batch))
         return info

@@ -68,14 +68,24 @@ def _env_kwargs(spec: EnvSpec) -> Any:
         kwargs["camera_id"] = rendering.camera_id
     if rendering.mode is None:
         return kwargs
-    can_draw = task.is_compiled or isinstance(task.env, RegisteredSpec) or takes_any or "render_mode" in options
+    if task.is_native:
+        # It draws in any size, which is better than to change that of its pictures.
+        sizes = {"width": rendering.width, "height": rendering.height}
+        kwargs.update({name: size for name, size in sizes.items() if size is not None and name in options})
+    can_draw = (
+        task.is_compiled
+        or task.is_native
+        or isinstance(task.env, RegisteredSpec)
+        or takes_any
+        or "render_mode" in options
+    )
     if not can_draw:
         raise ArgumentError(f"render_mode: {task.id} takes none")
     drawing = {**kwargs, "render_mode": rendering.mode}
     if rendering.mode == "rgb_array":
         return drawing
-    if task.is_compiled:
-        raise ArgumentError(f"render_mode: {task.id} is compiled and has no window; use 'rgb_array'")
+    if task.is_compiled or task.is_native:
+        raise ArgumentError(f"render_mode: {task.id} has no window; use 'rgb_array'")
     return [drawing if i == rendering.env_id else kwargs for i in range(spec.settings.config["num_envs"])]
 
 

@@ -16,15 +16,16 @@ from shoal.faces.envpool.arrayspec import INT32, ArraySpec, Form, describe_leaf,
 from shoal.faces.envpool.config import Settings, read
 from shoal.faces.envpool.players import player_spec
 from shoal.recipes import recipe_for
+from shoal.spec import Field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gymnasium import Space
 
+    from shoal.native import NativeEnv
     from shoal.registry import Task
     from shoal.spec import EnvSpec as CoreSpec
-    from shoal.spec import Field
 
 _INT = np.iinfo(np.int32)
 _ID = ArraySpec(INT32, [], 0, _INT.max)
@@ -155,6 +156,8 @@ class EnvSpec:
     @cached_property
     def core(self) -> CoreSpec:
         """The contract of the env, read off an env that is built for this purpose unless a pool has set it."""
+        if self.native_kind is not None:
+            return self.learn(self.native_kind.describe(self.task.id))
         env = adapt(recipe_for(self.task.env, 1, self.settings.env_kwargs).factories[0]())
         try:
             return self.learn(describe(env, self.task.id))
@@ -180,7 +183,7 @@ class EnvSpec:
     @property
     def _num_players(self) -> int:
         """How many play in one env. Only envs of which it cannot be known otherwise are built to be asked."""
-        is_single = self.task.is_compiled or isinstance(self.task.env, RegisteredSpec)
+        is_single = self.task.is_compiled or self.task.is_native or isinstance(self.task.env, RegisteredSpec)
         return 1 if is_single else max(1, len(self.core.players))
 
     @cached_property
@@ -194,7 +197,17 @@ class EnvSpec:
         if self.task.is_compiled:
             fields: tuple[Field, ...] = self.task.env(**self.settings.env_kwargs).info_fields()
             return fields
+        if self.native_kind is not None:
+            declared = self.native_kind.describe(self.task.id).info
+            known = {field.name for field in declared}
+            aliases = [name for name in self.native_kind.info_aliases if name not in known]
+            return (*declared, *(Field(name, np.dtype(np.float64), ()) for name in aliases))
         return self.core.info
+
+    @cached_property
+    def native_kind(self) -> NativeEnv | None:
+        """The env, if a native simulator runs it."""
+        return self.task.env(**self.settings.env_kwargs) if self.task.is_native else None
 
     def __repr__(self) -> str:
         return f"EnvSpec({self.task.id}, {', '.join(f'{k}={v!r}' for k, v in self.settings.config.items())})"

@@ -1,0 +1,1 @@
+"""The native engine: envs that a simulator of another library runs, many at once."""

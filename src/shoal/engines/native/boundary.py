@@ -1,0 +1,224 @@
+"""The boundary rule for many envs at once: episodes, time limit and the three autoreset modes, over arrays.
+
+    over    whether the episode has ended and the next step is a reset (``next_step``)
+    steps   steps taken in the episode
+
+It does to the rows of a ``BatchSim`` what ``Slot`` does to one env, and is held against it row by row by a law test.
+Nothing is kept of a step that fails: the counts move when the row is complete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.faults import Fault, fault_from
+from shoal.native import Columns
+from shoal.slot import Autoreset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shoal.arrays import Rows
+    from shoal.engines.base import EngineConfig, Request
+    from shoal.native import Array, BatchSim, Errors, Ids
+
+Faults = dict[int, Fault]
+_ALL = slice(None)
+
+
+class Boundary:
+    """Steps and resets some or all envs of a simulator and completes their rows.
+
+    Attributes:
+        over: See the module's text.
+        steps: See the module's text.
+        seeds: The last seed of each env, for messages; -1 for none, or one that is too large to be remembered.
+    """
+
+    def __init__(self, config: EngineConfig, sim: BatchSim, rows: Rows) -> None:
+        count = config.num_envs
+        self._sim = sim
+        self._mode = config.autoreset
+        self._limit = config.max_episode_steps
+        self._all = np.arange(count, dtype=np.int32)
+        self.over = np.zeros(count, np.bool_)
+        self.steps = np.zeros(count, np.int64)
+        self.seeds = np.full(count, -1, np.int64)
+        self._is_anyone_over = False
+        self._margin = 0  # steps that every env can take before one is at the time limit
+        self._actions = [column for column in rows.action if column is not None]
+        self._blocks = [_Block(rows, block) for block in range(rows.layout.blocks)]
+        self._final = [column for column in rows.final if column is not None]
+        self._final_info = rows.final_info
+
+    def reset(self, ids: Ids, requests: Mapping[int, Request], block: int) -> Faults:
+        """Begin an episode in each of these envs, as their requests say."""
+        wishes = {i: request for i in ids.tolist() if (request := requests.get(i)) is not None}
+        seeds = {i: wish.seed for i, wish in wishes.items() if wish.seed is not None}
+        for i, seed in seeds.items():
+            self.seeds[i] = seed if seed < 2**63 else -1
+        options = {i: wish.options for i, wish in wishes.items() if wish.options}
+        self.steps[ids] = 0
+        errors = self._begin(ids, seeds, options, self._blocks[block])
+        return {i: self._fault(error, i, "reset", 0) for i, error in errors.items()}
+
+    def step(self, ids: Ids | None, block: int) -> Faults:
+        """Give each of these envs its action, or its reset if that is due."""
+        rows = self._blocks[block]
+        if not self._is_anyone_over:
+            return self._move(ids, rows)
+        due = self.over.copy() if ids is None else self.over[ids]
+        if not due.any():
+            return self._move(ids, rows)
+        everyone = self._all if ids is None else ids
+        errors = self._begin(everyone[due], {}, {}, rows)
+        faults = {i: self._fault(error, i, "step", 0) for i, error in errors.items()}
+        if not due.all():
+            faults.update(self._move(everyone[~due], rows))
+        self._is_anyone_over = bool(self.over.any())
+        return faults
+
+    # ------------------------------------------------------------------ the two things that happen to envs
+
+    def _begin(self, ids: Ids, seeds: Any, options: Any, rows: _Block) -> Errors:
+        """Reset envs. Those that fail are where they were, with an episode that has no steps yet."""
+        errors = self._sim.reset(ids, seeds, options, rows.columns)
+        good = _without(ids, errors)
+        rows.begin(good)
+        self.steps[good] = 0
+        self.over[good] = False
+        return errors
+
+    def _move(self, ids: Ids | None, rows: _Block) -> Faults:
+        errors = self._sim.step(ids, self._actions, rows.columns)
+        if errors:
+            ids = _without(self._all if ids is None else ids, errors)
+        faults = {i: self._fault(error, i, "step", int(self.steps[i])) for i, error in errors.items()}
+        which: Any = _ALL if ids is None else ids
+        self.steps[which] += 1
+        rows.elapsed[which] = self.steps[which]
+        rows.lower("first", which)
+        may_end = self._cut(which, rows) or self._sim.ends or self._sim.cuts
+        if may_end:
+            ended = rows.terminated[which] | rows.truncated[which]
+            if ended.any():
+                faults.update(self._end((self._all if ids is None else ids)[ended], rows))
+        return faults
+
+    def _cut(self, which: Any, rows: _Block) -> bool:
+        """Note which of these envs are at the time limit; False if none can be."""
+        if not self._sim.cuts:
+            rows.lower("truncated", which)
+        if self._limit is None:
+            return False
+        # No env can get there any sooner, so there is no need to look before.
+        self._margin -= 1
+        if self._margin > 0:
+            return False
+        self._margin = self._limit - int(self.steps.max())
+        rows.truncated[which] |= self.steps[which] >= self._limit
+        rows.are_up["truncated"] = True
+        return True
+
+    def _end(self, ids: Ids, rows: _Block) -> Faults:
+        if self._mode is Autoreset.NEXT_STEP:
+            self.over[ids] = self._is_anyone_over = True
+            return {}
+        if self._mode is Autoreset.DISABLED:
+            return {}
+        for final, column in zip(self._final, rows.columns.obs, strict=True):
+            final[ids] = column[ids]
+        for name, final in self._final_info.items():
+            final[ids] = rows.columns.info[name][ids]
+        lengths = {i: int(self.steps[i]) for i in ids.tolist()}
+        errors = self._sim.reset(ids, {}, {}, rows.columns)
+        good = _without(ids, errors)
+        rows.first[good] = True
+        rows.are_up["first"] = True
+        self.steps[good] = 0
+        for i in errors:  # its row cannot be handed out, so its last step counts as not taken
+            self.steps[i] = lengths[i] - 1
+        return {i: self._fault(error, i, "step", lengths[i] - 1) for i, error in errors.items()}
+
+    def _fault(self, error: Exception, env_id: int, phase: str, step: int) -> Fault:
+        seed = int(self.seeds[env_id])
+        return fault_from(error, env_id=env_id, phase=phase, episode_step=step, seed=None if seed < 0 else seed)
+
+    # ------------------------------------------------------------------ as arrays
+
+    def interrupted(self, error: BaseException, ids: Sequence[int], phase: str) -> Faults:
+        """Faults of envs in which nobody knows how far a call has come: what they have is no row."""
+        steps = self.steps
+        return {i: self._fault(error, i, phase, int(steps[i])) for i in ids}  # type: ignore[arg-type]
+
+    def state(self, block: int) -> dict[str, Array]:
+        """Everything that is kept for envs beside the simulator, rows included, as live arrays."""
+        rows = self._blocks[block]
+        return {
+            "over": self.over,
+            "steps": self.steps,
+            "seed": self.seeds,
+            "elapsed": rows.elapsed,
+            "first": rows.first,
+            "reward": rows.columns.reward,
+            "terminated": rows.terminated,
+            "truncated": rows.truncated,
+            **{f"obs{j}": column for j, column in enumerate(rows.columns.obs)},
+            **{f"info_{name}": column for name, column in rows.columns.info.items()},
+        }
+
+    def release(self) -> None:
+        """Let go of the rows."""
+        self._blocks, self._actions, self._final, self._final_info = [], [], [], {}
+
+    def note_restore(self) -> None:
+        """The state was written over."""
+        self._is_anyone_over = bool(self.over.any())
+        self._margin = 0
+        for rows in self._blocks:
+            rows.are_up = dict.fromkeys(rows.are_up, True)
+
+
+class _Block:
+    """One generation of rows.
+
+    Attributes:
+        are_up: Which flags may be up in some row. As a rule none is, and then there is none to take down.
+    """
+
+    def __init__(self, rows: Rows, block: int) -> None:
+        # Of several blocks, one takes over rows of another when only some envs move.
+        self._is_only = rows.layout.blocks == 1
+        self.are_up = {"first": True, "truncated": True}
+        self.elapsed = rows.elapsed[block]
+        self.first = rows.first[block]
+        self.terminated = rows.terminated[block]
+        self.truncated = rows.truncated[block]
+        self.columns = Columns(
+            [column[block] for column in rows.obs if column is not None],
+            rows.reward[block],
+            self.terminated,
+            self.truncated,
+            {name: column[block] for name, column in rows.info.items()},
+        )
+
+    def lower(self, flag: str, which: Any) -> None:
+        """Take a flag down in some rows."""
+        if self.are_up[flag]:
+            column = self.first if flag == "first" else self.truncated
+            column[which] = False
+            self.are_up[flag] = not (which is _ALL and self._is_only)
+
+    def begin(self, ids: Ids) -> None:
+        """What the first row of an episode says beside its observation."""
+        self.columns.reward[ids] = 0.0
+        self.terminated[ids] = self.truncated[ids] = False
+        self.elapsed[ids] = 0
+        self.first[ids] = True
+        self.are_up["first"] = True
+
+
+def _without(ids: Ids, errors: Errors) -> Ids:
+    return np.array([i for i in ids.tolist() if i not in errors], np.int32) if errors else ids

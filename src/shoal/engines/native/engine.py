@@ -1,0 +1,222 @@
+"""The native engine: one simulator for all envs of a pool, on threads of its own.
+
+A step of the whole pool is one call of the simulator in the caller's thread. Everything else is a job (``conductor``):
+in an asynchronous pool envs move while the caller does something else, in a synchronous one when it waits for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shoal.arrays import Rows
+from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.lane import answer, closing_on_error, construction_error
+from shoal.engines.native.boundary import Boundary
+from shoal.engines.native.conductor import Conductor
+from shoal.errors import ArgumentError
+from shoal.faults import Fault, fault_from
+from shoal.machine import usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shoal.native import Array, BatchSim, NativeEnv
+
+
+class Done(NamedTuple):
+    """What a job has come to."""
+
+    ids: Sequence[int]
+    faults: dict[int, Fault]
+    extras: dict[int, Extra]
+    interrupt: BaseException | None = None
+
+
+class NativeEngine:
+    """Runs the envs of a ``NativeEnv``. Deadlines cannot be enforced: a simulator that hangs cannot be ended."""
+
+    name = "native"
+    recycled = 0
+    finals_are_columns = True
+    episodes = None
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.extras: dict[int, Extra] = {}
+        self.faults: dict[int, Fault] = {}
+        self.collected: list[int] = []
+        self.num_workers = min(config.num_workers or usable_cores(), config.num_envs)
+        self.take: Callable[[Any], bool] | None = None
+        self.has_odd_rows: Callable[[int], bool] | None = None
+        self._all_ids = list(range(config.num_envs))
+        self._conductor: Conductor[Done] = Conductor(has_thread=config.one_by_one)
+        self._sim: BatchSim | None = None
+
+    # ------------------------------------------------------------------ start
+
+    def start(self) -> None:
+        """Make the simulator."""
+        with closing_on_error(self.close):
+            try:
+                kind = self._kind()
+                self.spec = replace(kind.describe(self.config.name), registered=self.config.registered)
+                layout = row_layout(self.config, self.spec)
+                self.rows = Rows(layout, layout.private())
+                self._sim = kind.simulate(self.config.num_envs, self.num_workers)
+            except Exception as error:
+                raise construction_error(
+                    [fault_from(error, env_id=i, phase="construct") for i in self._all_ids[:1]]
+                ) from error
+        self._boundary = Boundary(self.config, self._sim, self.rows)
+        self._compile_checks()
+
+    def _kind(self) -> NativeEnv:
+        factories = list(self.config.factories)
+        if any(factory is not factories[0] for factory in factories):
+            raise ArgumentError(
+                "env_kwargs: a native pool has one simulator with one set of options; "
+                "engine='process' gives each env its own"
+            )
+        kind: NativeEnv = factories[0]()
+        return kind
+
+    def _compile_checks(self) -> None:
+        """Take the quick way through the checks of actions and rows, where numba is there for it."""
+        try:
+            from shoal.engines.kernel.actions import ActionIntake
+            from shoal.engines.native.oddity import odd_rows
+        except ImportError:
+            return
+        self.has_odd_rows = odd_rows(self.rows)
+        action, column = self.spec.action, self.rows.action[0]
+        if action.is_single and column is not None:
+            self.take = ActionIntake(action.leaves[0], column, bounded=self.config.bounded_actions)
+
+    # ------------------------------------------------------------------ commands
+
+    def step_now(self, block: int) -> None:
+        """Step every env."""
+        self.collected = self._all_ids
+        with self._conductor.turn:
+            try:
+                faults = self._boundary.step(None, block)
+            except BaseException as error:
+                self.faults.update(self._boundary.interrupted(error, self._all_ids, "step"))
+                if not isinstance(error, Exception):
+                    raise
+                return
+        if faults:
+            self.faults.update(faults)
+
+    def submit(
+        self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
+    ) -> None:
+        """Queue the commands; in an asynchronous pool the envs set off at once."""
+        self._conductor.submit(partial(self._carry_out, list(ids), command, requests or {}, block))
+
+    def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
+        """Wait until enough commands are done, and do them here if nobody else does."""
+        done: list[int] = []
+        self.collected = done
+        end = None if timeout_s is None else monotonic() + timeout_s
+        while len(done) < at_least or self._conductor.has_results:
+            result = self._conductor.take(None if end is None else max(0.0, end - monotonic()))
+            if result is None:
+                break
+            self.faults.update(result.faults)
+            self.extras.update(result.extras)
+            done.extend(result.ids)
+            if result.interrupt is not None:
+                raise result.interrupt
+        return done
+
+    def _carry_out(self, ids: list[int], command: Command, requests: dict[int, Request], block: int) -> Done:
+        """Run one command for some envs; whatever is raised on the way is a fault of all of them."""
+        try:
+            renewed = {i: request for i in ids if (request := requests.get(i)) and request.incarnation is not None}
+            for i in renewed:
+                self._simulator.renew(i)
+            if command is Command.CALL:
+                return self._call(ids, requests)
+            rows = np.array(sorted(ids), np.int32)
+            if command is Command.RESET:
+                return Done(ids, self._boundary.reset(rows, requests, block), {})
+            return Done(ids, self._boundary.step(None if len(ids) == len(self._all_ids) else rows, block), {})
+        except BaseException as error:
+            faults = self._boundary.interrupted(error, ids, PHASES[command])
+            return Done(ids, faults, {}, None if isinstance(error, Exception) else error)
+
+    # ------------------------------------------------------------------ one env
+
+    @property
+    def _simulator(self) -> BatchSim:
+        if self._sim is None:
+            raise RuntimeError("the engine is closed")
+        return self._sim
+
+    def _call(self, ids: list[int], requests: dict[int, Request]) -> Done:
+        done = Done(ids, {}, {})
+        for i in ids:
+            try:
+                call = requests[i].call
+                if call is None:
+                    raise ValueError("a call needs something to call")
+                done.extras[i] = Extra(value=answer(self._simulator.view(i), call), is_answer=True)
+            except Exception as error:
+                done.faults[i] = fault_from(error, env_id=i, phase="call")
+        return done
+
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self, ids: list[int], block: int) -> dict[str, Array]:
+        """Everything these envs are, as arrays of their own."""
+        with self._conductor.turn:
+            own = {name: array[ids] for name, array in self._boundary.state(block).items()}
+            return {**own, **{f"sim_{name}": array for name, array in self._sim_snapshot(ids).items()}}
+
+    def _sim_snapshot(self, ids: list[int]) -> dict[str, Array]:
+        order = np.argsort(ids, kind="stable")
+        back = np.empty_like(order)
+        back[order] = np.arange(len(ids))
+        state = self._simulator.snapshot(np.array(ids, np.int32)[order])
+        return {name: array[back] for name, array in state.items()}
+
+    def restore(self, ids: list[int], block: int, state: dict[str, Array]) -> None:
+        """Make these envs what others, or they themselves, were."""
+        order = np.argsort(ids, kind="stable")
+        with self._conductor.turn:
+            for name, array in self._boundary.state(block).items():
+                array[ids] = state[name]
+            own = {name[4:]: array for name, array in state.items() if name.startswith("sim_")}
+            ordered = {name: array if len(array) == 1 else array[order] for name, array in own.items()}
+            self._simulator.restore(np.array(ids, np.int32)[order], ordered)
+            self._boundary.note_restore()
+
+    # ------------------------------------------------------------------ the end
+
+    def describe(self) -> str:
+        """``native, 2 threads``."""
+        return f"{self.name}, {self.num_workers} thread{'s' * (self.num_workers > 1)}"
+
+    def worker_rss_bytes(self) -> tuple[int, ...]:
+        """None: the envs live in this process."""
+        return ()
+
+    def close(self) -> None:
+        """Wait for what is under way and end the simulator."""
+        self._conductor.close()
+        with self._conductor.turn:
+            sim, self._sim = self._sim, None
+            if sim is not None:
+                sim.close()
+
+    def release(self) -> None:
+        """Let go of the rows."""
+        self.__dict__.pop("rows", None)
+        self.take = self.has_odd_rows = None
+        self._boundary.release()

@@ -1,0 +1,143 @@
+"""Ant: four legs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from shoal.envs.mujoco.robot import Robot, all_finite, clip, interval, norm, square_sum
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shoal.envs.mujoco.sim import Sims
+    from shoal.native import Array
+
+
+class Ant(Robot):
+    """Walks along x, and is healthy as long as its torso is at the right height.
+
+    Version 5 observes and pays for contact forces, version 4 does so with ``use_contact_forces``.
+
+    Args:
+        xml_file: The model.
+        frame_skip: Steps of the simulation per step.
+        forward_reward_weight: What a unit of speed is worth.
+        ctrl_cost_weight: What the square of an action costs.
+        contact_cost_weight: What the square of the contact forces costs.
+        healthy_reward: What each step in health is worth.
+        main_body: The body whose speed counts, in version 5; its number or its name.
+        terminate_when_unhealthy: Whether the episode ends then.
+        healthy_z_range: What the height must be within.
+        contact_force_range: What forces are clipped to.
+        reset_noise_scale: How far off an episode may start.
+        exclude_current_positions_from_observation: Whether the place in the plane is hidden.
+        include_cfrc_ext_in_observation: Whether contact forces are observed, in version 5.
+        use_contact_forces: Whether they are observed and paid for, in version 4.
+        **options: Those of ``Robot``.
+    """
+
+    camera: ClassVar[Mapping[str, Any]] = {"distance": 4.0}
+    option_aliases: ClassVar[Mapping[str, str]] = {"use_contact_force": "use_contact_forces"}
+
+    def __init__(
+        self,
+        *,
+        xml_file: Any = "ant.xml",
+        frame_skip: int = 5,
+        forward_reward_weight: float = 1.0,
+        ctrl_cost_weight: float = 0.5,
+        contact_cost_weight: float = 5e-4,
+        healthy_reward: float = 1.0,
+        main_body: int | str = 1,
+        terminate_when_unhealthy: bool = True,
+        healthy_z_range: tuple[float, float] = (0.2, 1.0),
+        contact_force_range: tuple[float, float] = (-1.0, 1.0),
+        reset_noise_scale: float = 0.1,
+        exclude_current_positions_from_observation: bool = True,
+        include_cfrc_ext_in_observation: bool = True,
+        use_contact_forces: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(xml_file=xml_file, frame_skip=frame_skip, **options)
+        self.forward_reward_weight = forward_reward_weight
+        self.ctrl_cost_weight = ctrl_cost_weight
+        self.contact_cost_weight = contact_cost_weight
+        self.healthy_reward = healthy_reward
+        self.terminate_when_unhealthy = terminate_when_unhealthy
+        self.reset_noise_scale = reset_noise_scale
+        self._z = interval("healthy_z_range", healthy_z_range)
+        self._forces = interval("contact_force_range", contact_force_range)
+        self._hidden = 2 * int(exclude_current_positions_from_observation)
+        is_old = self.version == 4
+        self._main_body = "torso" if is_old else main_body
+        self._pays_for_contact = use_contact_forces if is_old else True
+        self._sees_contact = use_contact_forces if is_old else include_cfrc_ext_in_observation
+        # The world has forces too; in version 5 nobody sees them, and they are paid for all the same.
+        self._first_body = 0 if is_old else 1
+        self.fields = ("xpos", "cfrc_ext") if self._pays_for_contact else ("xpos",)
+        at_step = ("x_velocity", "y_velocity", "reward_forward", "reward_ctrl", "reward_survive")
+        own = ("forward_reward",) if is_old else ("reward_contact",)
+        self._tell(("x_position", "y_position", "distance_from_origin"), (*at_step, *own))
+        self.info_aliases = {"reward_contact": 0.0} if is_old else {}
+
+    def start(self, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Uniform noise on positions, normal noise on speeds."""
+        return self.noisy_start(rng, self.reset_noise_scale, normal_speeds=True)
+
+    def track(self, d: Sims) -> Array:
+        """Where in the plane its body is."""
+        xy: Array = d.xpos[:, self.body_id(self._main_body), :2]
+        return xy
+
+    def _contact(self, d: Sims) -> Array:
+        """The forces on every body, clipped; the same for observation and reward."""
+        forces: Array = clip(d.cfrc_ext, *self._forces).reshape(len(d.cfrc_ext), -1)
+        d.contact = forces
+        return forces
+
+    def observe(self, d: Sims) -> Array:
+        """Positions, speeds, contact forces."""
+        parts = [d.qpos[:, self._hidden :], d.qvel]
+        if self._sees_contact:
+            contact = self._contact(d) if d.is_reset else d.contact
+            parts.append(contact[:, 6 * self._first_body :])
+        return np.concatenate(parts, axis=1)
+
+    def reward(self, d: Sims) -> Array:
+        """Speed along x and health, less the price of action and contact."""
+        speed = (d.after - d.before) / d.dt
+        low, high = self._z
+        z = d.qpos[:, 2]
+        d.healthy = all_finite(d.qpos, d.qvel) & (low <= z) & (z <= high)
+        is_old = self.version == 4
+        forward = speed[:, 0] if is_old else speed[:, 0] * self.forward_reward_weight
+        survive = (d.healthy | self.terminate_when_unhealthy if is_old else d.healthy) * self.healthy_reward
+        cost = ctrl_cost = self.ctrl_cost_weight * square_sum(d.action)
+        d.info["x_velocity"], d.info["y_velocity"] = speed.T
+        d.info.update(reward_forward=forward, reward_ctrl=-ctrl_cost, reward_survive=survive)
+        if self._pays_for_contact:
+            contact_cost = self.contact_cost_weight * square_sum(self._contact(d))
+            cost = ctrl_cost + contact_cost
+            # Version 4 calls the price of contact by the name of that of the action.
+            d.info["reward_ctrl" if is_old else "reward_contact"] = -contact_cost
+        if is_old:
+            d.info["forward_reward"] = forward
+        reward: Array = forward + survive - cost
+        return reward
+
+    def terminated(self, d: Sims) -> Any:
+        """Whether it is no longer healthy."""
+        return ~d.healthy if self.terminate_when_unhealthy else False
+
+    def report(self, d: Sims) -> None:
+        """Where it is: in version 4 its torso, in version 5 its root joint."""
+        if self.version == 5:
+            xy = d.qpos[:, :2]
+        elif d.is_reset:
+            return
+        else:
+            xy = d.after
+        d.info["x_position"], d.info["y_position"] = xy.T
+        d.info["distance_from_origin"] = norm(xy)

@@ -1,0 +1,94 @@
+"""Pictures of a simulation: one renderer for all envs of a simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import mujoco
+import numpy as np
+
+from shoal.errors import ArgumentError, BackendUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Camera:
+    """How to draw.
+
+    Attributes:
+        width: Of the pictures.
+        height: Of the pictures.
+        camera_id: A camera of the model; None for a free one.
+        camera_name: The same by name.
+        config: Fields of ``mjvCamera`` for the free one.
+        max_geom: How many geoms a picture may have.
+    """
+
+    width: int = 480
+    height: int = 480
+    camera_id: int | None = None
+    camera_name: str | None = None
+    config: Mapping[str, Any] | None = None
+    max_geom: int = 1000
+
+    def of(self, model: mujoco.MjModel) -> Any:
+        """The camera itself.
+
+        Raises:
+            ArgumentError: If the model has no such camera.
+        """
+        if self.camera_id is not None and self.camera_name is not None:
+            raise ArgumentError("camera_id and camera_name were both given: one of them is enough")
+        chosen = self.camera_name if self.camera_id is None else self.camera_id
+        if chosen is None and mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track") >= 0 and not self.config:
+            chosen = "track"
+        if chosen is not None and chosen != -1:
+            try:
+                return model.camera(chosen).id
+            except (KeyError, IndexError) as error:
+                raise ArgumentError(f"camera_id: the model has no camera {chosen!r}") from error
+        camera = mujoco.MjvCamera()
+        mujoco.mjv_defaultFreeCamera(model, camera)
+        for name, value in (self.config or {}).items():
+            if isinstance(value, np.ndarray):
+                getattr(camera, name)[:] = value
+            else:
+                setattr(camera, name, value)
+        if camera.trackbodyid >= 0 and "trackbodyid" in (self.config or {}):
+            camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
+        return camera
+
+
+class Drawer:
+    """Draws simulations of one model.
+
+    Raises:
+        BackendUnavailable: If this machine has no way to draw without a screen.
+    """
+
+    def __init__(self, model: mujoco.MjModel, camera: Camera) -> None:
+        self._camera = camera
+        model.vis.global_.offwidth = max(model.vis.global_.offwidth, camera.width)
+        model.vis.global_.offheight = max(model.vis.global_.offheight, camera.height)
+        self._chosen = camera.of(model)
+        try:
+            self._renderer = mujoco.Renderer(model, camera.height, camera.width, camera.max_geom)
+        except Exception as error:
+            raise BackendUnavailable(
+                f"render: MuJoCo cannot draw here ({error}); without a screen it needs EGL or OSMesa: "
+                "set MUJOCO_GL=egl or MUJOCO_GL=osmesa before mujoco is imported, and install libegl1 or libosmesa6"
+            ) from error
+
+    def draw(self, model: mujoco.MjModel, data: mujoco.MjData, mode: str) -> Any:
+        """A picture, or the depth of every pixel."""
+        self._renderer._model = model  # colours and sizes may be the env's own
+        (self._renderer.enable_depth_rendering if mode == "depth_array" else self._renderer.disable_depth_rendering)()
+        self._renderer.update_scene(data, self._chosen)
+        return self._renderer.render()
+
+    def close(self) -> None:
+        """End the renderer."""
+        self._renderer.close()

@@ -1,0 +1,97 @@
+"""What Gymnasium's robots have in common: two versions, noise at the start, a price for every action.
+
+Where the versions differ it is said at the robot. In both, numbers are worked out in the order and the precision in
+which Gymnasium does it, so that the same seed and actions give the same episode: actions are float32, and so is what
+they cost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.envs.mujoco.env import MujocoEnv
+from shoal.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from shoal.native import Array
+
+FLOAT = np.float64
+
+
+class Robot(MujocoEnv):
+    """A robot of Gymnasium's.
+
+    Args:
+        version: 4 or 5, as in the id.
+        **options: Those of ``MujocoEnv``.
+
+    Attributes:
+        version: Which of the two.
+    """
+
+    def __init__(self, *, version: int = 5, **options: Any) -> None:
+        if version not in (4, 5):
+            raise ArgumentError(f"{type(self).__name__}: version: expected 4 or 5, got {version!r}")
+        self.version = version
+        super().__init__(**options)
+
+    def _tell(self, at_reset: tuple[str, ...], at_step: tuple[str, ...]) -> None:
+        """Declare the info fields. In version 4, a reset has none."""
+        told = dict.fromkeys((*at_reset, *at_step), FLOAT)
+        if self.version == 4:
+            self.info, self.step_info = {}, told
+        else:
+            self.info, self.step_info = {name: told.pop(name) for name in at_reset}, told
+
+    def noisy_start(
+        self, rng: np.random.Generator, scale: float, *, normal_speeds: bool = False
+    ) -> tuple[Array, Array]:
+        """Positions off by a uniform draw, speeds by a uniform or a normal one."""
+        qpos = self.qpos0 + rng.uniform(low=-scale, high=scale, size=self.nq)
+        if normal_speeds:
+            return qpos, self.qvel0 + scale * rng.standard_normal(self.nv)
+        return qpos, self.qvel0 + rng.uniform(low=-scale, high=scale, size=self.nv)
+
+
+def square_sum(rows: Array) -> Array:
+    """The sum of squares of each row."""
+    total: Array = np.add.reduce(np.square(rows), axis=1)
+    return total
+
+
+def norm(rows: Array) -> Array:
+    """The length of each row."""
+    length: Array = np.sqrt(np.add.reduce(rows * rows, axis=1))
+    return length
+
+
+# The functions of numpy's that end in these ufuncs take several times as long to get there, which counts for few envs.
+
+
+def clip(rows: Array, low: float, high: float) -> Array:
+    """Every number, brought into the range."""
+    clipped: Array = np.minimum(np.maximum(rows, low), high)
+    return clipped
+
+
+def all_finite(*parts: Array) -> Array:
+    """Whether every number of a row is finite, in all of these arrays."""
+    finite: Array = np.logical_and.reduce(np.isfinite(parts[0]), axis=1)
+    for part in parts[1:]:
+        finite = finite & np.logical_and.reduce(np.isfinite(part), axis=1)
+    return finite
+
+
+def interval(name: str, bounds: Any) -> tuple[float, float]:
+    """A pair of bounds.
+
+    Raises:
+        ArgumentError: If it is none.
+    """
+    try:
+        low, high = bounds
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}: expected (low, high), got {bounds!r}") from None
+    return low, high

@@ -1,0 +1,90 @@
+"""One simulation of many as an object: what ``call``, ``get_attr``, ``set_attr`` and ``render`` of a pool speak to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mujoco
+import numpy as np
+
+from shoal.envs.mujoco.drawing import Drawer
+from shoal.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from shoal.envs.mujoco.sim import MujocoSim
+
+_OWN = frozenset({"_sim", "_env_id", "np_random"})
+
+
+class MujocoView:
+    """One env. Fields of ``MjData`` are attributes: state can be read and set, the rest is computed when it is read."""
+
+    def __init__(self, sim: MujocoSim, env_id: int) -> None:
+        self._sim = sim
+        self._env_id = env_id
+
+    @property
+    def unwrapped(self) -> MujocoView:
+        """Itself: nothing is around it."""
+        return self
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The env's own generator."""
+        return self._sim.generators[self._env_id]
+
+    @np_random.setter
+    def np_random(self, generator: np.random.Generator) -> None:
+        self._sim.generators[self._env_id] = generator
+
+    @property
+    def np_random_seed(self) -> int:
+        """The seed that it was last given, or -1."""
+        return self._sim.seeds.get(self._env_id, -1)
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """A copy of the model, with what this env has of its own."""
+        return self._sim.batch.get_model(self._env_id)
+
+    @property
+    def data(self) -> mujoco.MjData:
+        """A copy of the simulation, with derived fields of its present state."""
+        data = self._sim.batch.get_data(self._env_id)
+        mujoco.mj_forward(self.model, data)
+        return data
+
+    def set_state(self, qpos: Any, qvel: Any) -> None:
+        """Put the simulation elsewhere."""
+        self._sim.arrays["qpos"][self._env_id] = qpos
+        self._sim.arrays["qvel"][self._env_id] = qvel
+
+    def render(self) -> Any:
+        """A picture of it."""
+        kind = self._sim.kind
+        if kind.render_mode is None:
+            raise ArgumentError(f"{type(kind).__name__}: to render, make it with render_mode='rgb_array'")
+        drawer = self._sim.__dict__.get("drawer")
+        if drawer is None:
+            drawer = self._sim.__dict__["drawer"] = Drawer(kind.compiled, kind.view)
+        return drawer.draw(self.model, self.data, kind.render_mode)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        array = self._sim.arrays.get(name)
+        if array is not None:
+            return np.copy(array[self._env_id])[()]
+        kind = self._sim.kind
+        if hasattr(kind, name):
+            return getattr(kind, name)
+        raise AttributeError(f"{type(kind).__name__} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+            return
+        array = self._sim.arrays.get(name)
+        if array is None or not array.flags.writeable:
+            raise AttributeError(f"{type(self._sim.kind).__name__}: {name!r} is not part of the state of an env")
+        array[self._env_id] = value

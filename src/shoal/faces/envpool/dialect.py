@@ -1,0 +1,59 @@
+"""EnvPool's names for the options of native envs, where they are not those of shoal.
+
+healthy_z_min, healthy_z_max     both ends of ``healthy_z_range``, and so for every range
+ctrl_cost_weight                 whatever the env says in ``option_aliases`` that it means
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Continuous actions are float64 here.
+FIXED: Mapping[str, Any] = {"action_dtype": np.float64}
+_RANGE = "_range"
+
+
+def known_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a kind of env with their defaults, and EnvPool's names for them with the values they have."""
+    ends: dict[str, Any] = {}
+    for name, default in options.items():
+        if name.endswith(_RANGE):
+            stem = name.removesuffix(_RANGE)
+            ends[f"{stem}_min"], ends[f"{stem}_max"] = given.get(name, default)
+    aliases = {
+        alias: given.get(name, options[name]) for alias, name in kind.option_aliases.items() if alias not in options
+    }
+    return {**{name: value for name, value in options.items() if name not in FIXED}, **ends, **aliases}
+
+
+def own_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options under the names that the kind of env has for them.
+
+    Raises:
+        ArgumentError: If one is given under two names.
+    """
+    own = dict(given)
+    for alias, name in kind.option_aliases.items():
+        if alias in own and alias not in options:
+            _refuse_both(own, alias, name)
+            own[name] = own.pop(alias)
+    for name, default in options.items():
+        stem = name.removesuffix(_RANGE)
+        ends = [f"{stem}_min", f"{stem}_max"]
+        if name.endswith(_RANGE) and any(end in own for end in ends):
+            for end in ends:
+                _refuse_both(own, end, name)
+            own[name] = tuple(own.pop(end, value) for end, value in zip(ends, default, strict=True))
+    return own
+
+
+def _refuse_both(given: Mapping[str, Any], alias: str, name: str) -> None:
+    if alias in given and name in given:
+        raise ArgumentError(f"{alias} and {name} were both given: they are the same")

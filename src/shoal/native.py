@@ -1,0 +1,163 @@
+"""Envs that a native simulator runs, many at once: what such a simulator is to shoal.
+
+    NativeEnv   a kind of env, with its options; an instance holds no episode
+    BatchSim    the simulator of N envs of a kind: reset some, step some, write their rows
+    Generators  a generator per env, for simulators that have none of their own
+
+A simulator knows nothing of boundaries: it begins episodes and takes steps. When an episode is cut short, what happens
+when one has ended, and what a row says about it is decided by whoever runs it (``engines.native``, or a slot around a
+simulator of one env).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.seeding import WORDS, set_words, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shoal.seeding import Words
+    from shoal.spec import EnvSpec
+
+Array = np.ndarray[Any, Any]
+Ids = npt.NDArray[np.int32]
+Errors = dict[int, Exception]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a simulator writes: one row per env, at the place of its id.
+
+    Attributes:
+        obs: The leaves of the observation, in leaf order.
+        reward: float64.
+        terminated: bool.
+        truncated: bool; what the simulator itself cuts short.
+        info: The info fields by name.
+    """
+
+    obs: Sequence[Array]
+    reward: Array
+    terminated: Array
+    truncated: Array
+    info: Mapping[str, Array]
+
+
+class BatchSim(Protocol):
+    """N envs in one simulator. One thread at a time calls it, not always the same.
+
+    Ids are sorted, each given once. ``reset`` and ``step`` return the errors of envs that failed, whose rows are then
+    no rows; the other envs have moved all the same. What they raise is the fault of every env in the call.
+
+    Attributes:
+        ends: Whether episodes can end by themselves. Only then are steps to write ``terminated``.
+        cuts: Whether the simulator has a time limit of its own. Only then are steps to write ``truncated``.
+    """
+
+    ends: bool
+    cuts: bool
+
+    def reset(
+        self, ids: Ids, seeds: Mapping[int, int], options: Mapping[int, Mapping[str, Any]], out: Columns
+    ) -> Errors:
+        """Begin an episode in each of these envs; write observations and every info field.
+
+        Envs in ``seeds`` get a new generator first. ``options`` has the options of envs that were given some.
+        """
+
+    def step(self, ids: Ids | None, action: Sequence[Array], out: Columns) -> Errors:
+        """Take a step in each of these envs, or in all; write observation, reward, flags and every info field.
+
+        ``action`` has one array per leaf of the action space, with a row for every env of the simulator.
+        """
+
+    def snapshot(self, ids: Ids) -> dict[str, Array]:
+        """All that makes these envs what they are, generators included, as arrays of their own."""
+
+    def restore(self, ids: Ids, state: Mapping[str, Array]) -> None:
+        """Make these envs what others were."""
+
+    def renew(self, env_id: int) -> None:
+        """Make an env as good as new, whatever has become of it; a reset follows."""
+
+    def view(self, env_id: int) -> Any:
+        """One env as an object, for calls and attributes; it may have ``render`` and ``np_random``."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class NativeEnv:
+    """One kind of env that a native simulator runs. Subclasses say what it is like and make the simulator.
+
+    Attributes:
+        max_episode_steps: The time limit.
+        reward_threshold: The mean return at which the task counts as solved.
+        reset_options: Names that ``reset(options=...)`` may use.
+        info_aliases: Further names of info fields, ``alias -> field``, for who asks under another library's names; or
+            numbers, which another library reports with every step.
+        option_aliases: Further names of options, ``alias -> option``.
+        render_mode: What ``render`` does; None if nothing is drawn.
+    """
+
+    max_episode_steps: int | None = None
+    reward_threshold: float | None = None
+    reset_options: ClassVar[tuple[str, ...]] = ()
+    info_aliases: Mapping[str, str | float] = {}
+    option_aliases: ClassVar[Mapping[str, str]] = {}
+    render_mode: str | None = None
+
+    def describe(self, name: str) -> EnvSpec:
+        """The contract of one env of this kind, called ``name``."""
+        raise NotImplementedError
+
+    def simulate(self, num_envs: int, num_threads: int) -> BatchSim:
+        """A simulator of ``num_envs`` envs on at most ``num_threads`` threads, the caller's included."""
+        raise NotImplementedError
+
+
+def is_native(source: Any) -> bool:
+    """Whether something is a class of envs that a native simulator runs.
+
+    Example:
+        >>> is_native(NativeEnv), is_native(int)
+        (True, False)
+    """
+    return isinstance(source, type) and issubclass(source, NativeEnv)
+
+
+class Generators:
+    """One generator per env, each seeded as Gymnasium seeds those of its envs, and only if it is used."""
+
+    def __init__(self, count: int) -> None:
+        self._each: list[np.random.Generator | None] = [None] * count
+
+    def seed(self, seeds: Mapping[int, int]) -> None:
+        """Give envs new generators."""
+        for i, seed in seeds.items():
+            self._each[i] = np.random.Generator(np.random.PCG64(seed))
+
+    def __getitem__(self, env_id: int) -> np.random.Generator:
+        found = self._each[env_id]
+        if found is None:
+            found = self._each[env_id] = np.random.Generator(np.random.PCG64())
+        return found
+
+    def __setitem__(self, env_id: int, generator: np.random.Generator) -> None:
+        self._each[env_id] = generator
+
+    def words(self, ids: Ids) -> Words:
+        """The states of some, as an array."""
+        return np.stack([words_of(self[i]) for i in ids.tolist()])
+
+    def set_words(self, ids: Ids, words: Array) -> None:
+        """Put some into the states of others; one row is for all."""
+        for i, row in zip(ids.tolist(), np.broadcast_to(words, (len(ids), WORDS)), strict=True):
+            self._each[i] = np.random.Generator(np.random.PCG64(0))
+            set_words(self[i], row)

@@ -1,0 +1,194 @@
+"""Who gets the native robots: every door, under the names of Gymnasium and of EnvPool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+pytest.importorskip("mujoco.batch")
+import shoal
+from shoal.envs.mujoco import TASKS
+from shoal.errors import ArgumentError
+from shoal.registry import find
+
+# What EnvPool 1.2.5 says of its robots: observation, action, time limit, threshold, infos.
+TABLE: dict[str, tuple[int, int, int, float | None, str]] = {
+    "Ant-v4": (27, 8, 1000, 6000.0, "reward_forward reward_ctrl reward_contact reward_survive x_position y_velocity"),
+    "Ant-v5": (105, 8, 1000, 6000.0, "reward_forward reward_ctrl reward_contact reward_survive distance_from_origin"),
+    "HalfCheetah-v4": (17, 6, 1000, 4800.0, "reward_run reward_ctrl x_position x_velocity"),
+    "HalfCheetah-v5": (17, 6, 1000, 4800.0, "reward_run reward_ctrl x_position x_velocity"),
+    "Hopper-v4": (11, 3, 1000, 6000.0, "x_position x_velocity"),
+    "Hopper-v5": (11, 3, 1000, 6000.0, "x_position x_velocity"),
+    "Humanoid-v4": (376, 17, 1000, None, "reward_linvel reward_quadctrl reward_alive reward_impact x_velocity"),
+    "Humanoid-v5": (348, 17, 1000, None, "reward_linvel reward_quadctrl reward_alive reward_impact x_velocity"),
+    "HumanoidStandup-v4": (376, 17, 1000, None, "reward_linup reward_quadctrl reward_alive reward_impact"),
+    "HumanoidStandup-v5": (348, 17, 1000, None, "reward_linup reward_quadctrl reward_alive reward_impact"),
+    "InvertedDoublePendulum-v4": (11, 1, 1000, 9100.0, ""),
+    "InvertedDoublePendulum-v5": (9, 1, 1000, 9100.0, ""),
+    "InvertedPendulum-v4": (4, 1, 1000, 950.0, ""),
+    "InvertedPendulum-v5": (4, 1, 1000, 950.0, ""),
+    "Pusher-v4": (23, 7, 100, 0.0, "reward_dist reward_ctrl reward_near"),
+    "Pusher-v5": (23, 7, 100, 0.0, "reward_dist reward_ctrl reward_near"),
+    "Reacher-v4": (11, 2, 50, -3.75, "reward_dist reward_ctrl"),
+    "Reacher-v5": (10, 2, 50, -3.75, "reward_dist reward_ctrl"),
+    "Swimmer-v4": (8, 2, 1000, 360.0, "reward_fwd reward_ctrl x_position distance_from_origin y_velocity"),
+    "Swimmer-v5": (8, 2, 1000, 360.0, "reward_fwd reward_ctrl x_position distance_from_origin y_velocity"),
+    "Walker2d-v4": (17, 6, 1000, None, "x_position x_velocity"),
+    "Walker2d-v5": (17, 6, 1000, None, "x_position x_velocity"),
+}
+
+
+def test_the_table_is_complete() -> None:
+    assert TABLE.keys() == TASKS.keys()
+
+
+QUICK = {"Ant-v4", "HalfCheetah-v5", "Humanoid-v5"}
+
+
+@pytest.mark.parametrize(
+    "env_id", [pytest.param(env_id, marks=[] if env_id in QUICK else [pytest.mark.slow]) for env_id in TABLE]
+)
+def test_envpools_gymnasium_dialect(env_id: str) -> None:
+    width, actions, limit, threshold, infos = TABLE[env_id]
+    with shoal.make_gymnasium(env_id, num_envs=2) as envs:
+        assert envs.stats().engine == "native"
+        assert (envs.observation_space.shape, envs.observation_space.dtype) == ((width,), np.float64)
+        assert (envs.action_space.shape, envs.action_space.dtype) == ((actions,), np.float64)
+        assert (envs.config["max_episode_steps"], envs.spec.reward_threshold) == (limit, threshold)
+        told = {key for key in envs.spec.state_array_spec if key.startswith("info:")}
+        assert {f"info:{name}" for name in infos.split()} <= told
+        obs, info = envs.reset()
+        assert obs.dtype == np.float64
+        assert set(infos.split()) <= info.keys()
+        action = np.stack([envs.action_space.sample() for _ in range(2)])
+        obs, reward, terminated, _, info = envs.step(action)
+        assert (obs.shape, reward.dtype, terminated.dtype) == ((2, width), np.float32, np.bool_)
+        for name in infos.split():
+            assert (info[name].shape, info[name].dtype) == ((2,), np.float64), name
+        assert info["elapsed_step"].tolist() == [1, 1]
+        assert all(f"info:{name}" in told for name in info if name not in ("env_id", "players", "elapsed_step"))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "width"), [("Ant-v3", 111), ("HalfCheetah-v3", 17), ("Humanoid-v3", 376), ("Reacher-v2", 11)]
+)
+def test_ids_that_only_envpool_has_kept(env_id: str, width: int) -> None:
+    with shoal.make_gymnasium(env_id, num_envs=2) as envs:
+        assert envs.reset()[0].shape == (2, width)
+        for _ in range(20):
+            obs = envs.step(np.zeros((2, *envs.action_space.shape)))[0]
+        if env_id == "Ant-v3":
+            assert not obs[:, 27:].any(), "without contact forces"
+
+
+def test_envpools_dm_and_gym_dialects() -> None:
+    pytest.importorskip("dm_env")
+    with shoal.make_dm("HalfCheetah-v5", num_envs=2) as envs:
+        step = envs.reset()
+        assert step.observation.obs.shape == (2, 17)
+        step = envs.step(np.zeros((2, 6)))
+        assert step.observation.reward_run.shape == (2,)
+        assert envs.action_spec().dtype == np.float64
+    with shoal.make_gym("Hopper-v4", num_envs=2) as envs:
+        envs.reset()
+        assert envs.step(np.zeros((2, 3)))[3]["TimeLimit.truncated"].tolist() == [False, False]
+
+
+def test_actions_beyond_their_range_are_envpools_business_only() -> None:
+    big = np.full((1, 6), 3.0)
+    with shoal.make_gymnasium("HalfCheetah-v5", num_envs=1) as envs:
+        envs.reset()
+        *_, info = envs.step(big)
+        assert info["reward_ctrl"][0] == pytest.approx(-0.1 * 9 * 6)
+    with shoal.make_vec("HalfCheetah-v5", 1) as envs:
+        envs.reset()
+        with pytest.raises(shoal.errors.ActionError):
+            envs.step(big)
+
+
+def test_options_under_envpools_names() -> None:
+    spec = shoal.make_spec("Ant-v5", healthy_z_min=0.3, frame_stack=2, frame_skip=3, post_constraint=False)
+    assert spec.observation_space.shape == (2, 105)
+    assert spec.config.healthy_z_min == 0.3
+    assert spec.config.healthy_z_range == (0.3, 1.0)
+    assert (spec.config.frame_skip, spec.config.post_constraint, spec.config.contact_force_max) == (3, False, 1.0)
+    with pytest.raises(ArgumentError, match="both given"):
+        shoal.make_spec("Ant-v5", healthy_z_min=0.3, healthy_z_range=(0, 1))
+    assert shoal.make_spec("Reacher-v5", ctrl_cost_weight=2).settings.env_kwargs["reward_control_weight"] == 2.0
+    with pytest.raises(TypeError, match=r"healthy_z_mim.*did you mean healthy_z_min"):
+        shoal.make_spec("Ant-v5", healthy_z_mim=0.3)
+
+
+def test_a_stack_begins_with_copies() -> None:
+    with shoal.make_gymnasium("HalfCheetah-v5", num_envs=2, frame_stack=3) as envs:
+        obs, _ = envs.reset()
+        assert obs.shape == (2, 3, 17)
+        assert (obs[:, 0] == obs[:, 2]).all()
+        later = envs.step(np.ones((2, 6)))[0]
+        np.testing.assert_array_equal(later[:, :2], obs[:, 1:])
+
+
+def test_without_post_constraint_there_are_no_contact_forces() -> None:
+    for flag, expected in ((True, True), (False, False)):
+        with shoal.make_gymnasium("Ant-v5", num_envs=2, post_constraint=flag) as envs:
+            envs.reset()
+            for _ in range(30):
+                obs = envs.step(np.zeros((2, 8)))[0]
+            assert bool(np.abs(obs[:, 27:]).any()) is expected
+
+
+def test_an_asynchronous_pool() -> None:
+    with shoal.make_gymnasium("Hopper-v5", num_envs=5, batch_size=2, seed=1) as envs:
+        envs.async_reset()
+        steps = np.zeros(5, int)
+        for _ in range(100):
+            obs, _, _, _, info = envs.recv()
+            assert obs.shape == (2, 11)
+            steps[info["env_id"]] += 1
+            envs.send(np.zeros((2, 3)), info["env_id"])
+    assert steps.min() > 30
+
+
+def test_the_same_rows_in_every_mode_and_batch_size() -> None:
+    """A terminated Hopper: what an env shows does not depend on who is stepped with it."""
+    rows: list[Any] = []
+    for size in (3, 2):
+        seen: list[list[Any]] = [[], [], []]
+        with shoal.make_pool("Hopper-v5", 3, batch_size=size, seed=4, autoreset="same_step") as pool:
+            pool.async_reset()
+            while min(map(len, seen)) < 60:
+                batch = pool.recv()
+                for row, i in enumerate(batch.env_id.tolist()):
+                    seen[i].append((batch.obs[row], batch.reward[row], batch.terminated[row], batch.elapsed_step[row]))
+                pool.send(np.full((len(batch), 3), 0.3, np.float32), batch.env_id)
+        rows.append([env[:60] for env in seen])
+    for one, other in zip(*rows, strict=True):
+        for first, second in zip(one, other, strict=True):
+            np.testing.assert_array_equal(np.r_[first[0], first[1:]], np.r_[second[0], second[1:]])
+
+
+def test_who_asks_for_another_engine_gets_gymnasiums_env() -> None:
+    pytest.importorskip("imageio")
+    with shoal.make_vec("HalfCheetah-v5", 1, engine="serial") as envs:
+        assert envs.stats().engine == "serial"
+        assert "gymnasium.envs.mujoco" in type(envs.get_attr("unwrapped")[0]).__module__
+    with shoal.make_vec("HalfCheetah-v5", 1, wrappers=[gym.wrappers.FlattenObservation]) as envs:
+        assert envs.stats().engine == "serial"
+
+
+def test_an_id_that_somebody_took_over_is_theirs() -> None:
+    spec = gym.registry["Swimmer-v5"]
+    try:
+        gym.registry["Swimmer-v5"] = gym.envs.registration.EnvSpec("Swimmer-v5", "CartPole-v1")
+        assert find("Swimmer-v5").env is gym.registry["Swimmer-v5"]
+    finally:
+        gym.registry["Swimmer-v5"] = spec
+
+
+def test_gymnasiums_spec_is_kept() -> None:
+    with shoal.make_vec("Hopper-v5", 2) as envs:
+        assert envs.spec is gym.registry["Hopper-v5"]
+        assert envs.spec.reward_threshold == 3800.0
