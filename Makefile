@@ -3,7 +3,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-EXTRAS ?= dev,kernels,torch,chess
+EXTRAS ?= dev,kernels,torch,chess-pixels
 BENCH_EXTRAS ?= cli,envs,kernels,monitor
 # gymnax needs six and does not say so.
 BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch envpool==1.2.5 gymnax six matplotlib rich
