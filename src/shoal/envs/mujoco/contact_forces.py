@@ -50,6 +50,7 @@ class _Plugin(ctypes.Structure):
         ("sdf_staticdistance", _POINTER),
         ("sdf_attribute", _POINTER),
         ("sdf_aabb", _POINTER),
+        ("room", _POINTER * 16),  # a later MuJoCo may clear, and copy, more than this one
     )
 
 
