@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HEADER = struct.Struct("<4sBiQ")
 LENGTH = struct.Struct("<I")
 BAD = 1
-STEP_TIMEOUT_S = 0.5
+STEP_TIMEOUT_S = 2.0
 
 
 class Bomb:
