@@ -266,6 +266,19 @@ def test_names() -> None:
     assert tall.get("a", None) is None
 
 
+def test_done_flags_that_are_left_out_stay_out() -> None:
+    flags = {
+        SelectTransform("count", "reward", "done", keep_dones=False): ["done"],
+        ExcludeTransform("terminated"): ["done", "truncated"],
+        ExcludeTransform("done"): ["terminated", "truncated"],
+    }
+    for transform, left in flags.items():
+        env = TransformedEnv(Counter(3).add_truncated_keys(), transform)
+        assert env.done_keys == left
+        check_env_specs(env, break_when_any_done="both")
+        assert env.rollout(9).shape == (3,)
+
+
 def test_empty_specs() -> None:
     class Hollow(Counter):
         def __init__(self) -> None:
