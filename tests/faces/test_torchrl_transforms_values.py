@@ -34,6 +34,7 @@ from shoal.faces.torchrl import (
     Resize,
     RewardClipping,
     RewardScaling,
+    RewardSum,
     SelectTransform,
     SerialEnv,
     SignTransform,
@@ -264,6 +265,37 @@ def test_names() -> None:
     tall = CatTensors(["a", "b"], "all", dim=-2, unsqueeze_if_oor=True)(data(a=NUMBERS, b=-NUMBERS))
     assert tall["all"].shape == (4, 2, 1)
     assert tall.get("a", None) is None
+
+
+def test_done_flags_that_are_left_out_stay_out() -> None:
+    flags = {
+        SelectTransform("count", "reward", "done", keep_dones=False): ["done"],
+        ExcludeTransform("terminated"): ["done", "truncated"],
+        ExcludeTransform("done"): ["terminated", "truncated"],
+    }
+    for transform, left in flags.items():
+        env = TransformedEnv(Counter(3).add_truncated_keys(), transform)
+        assert env.done_keys == left
+        check_env_specs(env, break_when_any_done="both")
+        assert env.rollout(9).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("take", "key"),
+    [
+        (RenameTransform(["step_count", "episode_reward"], ["n", "sum"]), "sum"),
+        (CatTensors(["episode_reward", "step_count", "target_return"], "all", sort=False), "all"),
+        (Compose(CatTensors(["episode_reward"], "copy", del_keys=False), SelectTransform("copy")), "copy"),
+    ],
+)
+def test_sums_go_on_when_they_are_renamed_or_left_out(take: Transform, key: str) -> None:
+    env = counted(StepCounter(), RewardSum(), TargetReturn(9.0), take, limit=3, batch_size=(2,))
+    r = env.rollout(4, break_when_any_done=False)
+    assert r["next", key][..., 0].tolist() == [[1.0, 2.0, 3.0, 1.0]] * 2
+    check_env_specs(env)
+    limited = counted(StepCounter(2), ExcludeTransform("step_count"))
+    assert limited.rollout(9).shape == (2,)
+    check_env_specs(limited)
 
 
 def test_empty_specs() -> None:

@@ -5,6 +5,7 @@ compose          Compose: several, one after the other
 functions        callables as transforms
 transformed_env  TransformedEnv: an env seen through transforms
 keyed            KeyTransform: what transforms share that change entries one by one
+following        FollowingTransform: what those share that go on from what they wrote at the step before
 levels           LevelTransform: what those share that write something beside the done flags
 rows             which rows of a batch a reset or a step is about
 

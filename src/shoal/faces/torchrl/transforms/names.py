@@ -10,6 +10,7 @@ from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl.env.keys import NestedKey, key_of, leaf_keys, path_of
 from shoal.faces.torchrl.specs import Composite
 from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.following import drop_followed, env_state_keys
 from shoal.faces.torchrl.transforms.keyed import KeyTransform
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class RenameTransform(KeyTransform):
         return self._rename(spec, self.in_keys, self.out_keys, self.create_copy)
 
     def _change_inputs(self, spec: Composite) -> Composite:
-        return self._rename(spec, self.in_keys_inv, self.out_keys_inv, False)
+        renamed = [] if self.create_copy else [key for key in self.in_keys if key not in self.in_keys_inv]
+        return drop_followed(self, self._rename(spec, self.in_keys_inv, self.out_keys_inv, False), renamed)
 
     def transform_done_spec(self, done_spec: Composite) -> Composite:
         """The done spec with the transform in place."""
@@ -120,6 +122,10 @@ class _Filter(Transform):
             _prune(group)
         return output_spec
 
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec without what is left out and nobody but transforms reads."""
+        return drop_followed(self, state_spec, [key for key in leaf_keys(state_spec) if not self._stays(key)])
+
 
 class SelectTransform(_Filter):
     """Leaves out all that the env returns but some entries; what the env reads back is always kept.
@@ -148,7 +154,7 @@ class SelectTransform(_Filter):
             parent = self.parent
             kept: list[NestedKey] = list(self.selected_keys)
             if parent is not None:
-                kept += [*parent.state_keys, *parent.action_keys]
+                kept += [*env_state_keys(self), *parent.action_keys]
                 kept += parent.reward_keys if self.keep_rewards else []
                 kept += parent.done_keys if self.keep_dones else []
             own["_kept_paths"] = {path_of(key) for key in kept}

@@ -9,7 +9,7 @@ import torch
 from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl.env.keys import NestedKey, key_of, keys_of, path_of
 from shoal.faces.torchrl.specs import Composite, Unbounded
-from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.following import FollowingTransform
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.transforms.base import Keys
 
 
-class RewardSum(Transform):
+class RewardSum(FollowingTransform):
     """Keeps the sum of the rewards of an episode: 0 after a reset, the return in its last step.
 
     Args:
@@ -82,14 +82,15 @@ class RewardSum(Transform):
         lead = torch.Size() if parent is None else parent._plan().lead(tensordict_reset)
         for key, out, shape in pairs:
             dtype = parent.full_reward_spec[key].dtype if parent is not None else None
-            tensordict_reset.set(out, torch.zeros((*lead, *shape), dtype=dtype, device=tensordict_reset.device))
+            zeros = torch.zeros((*lead, *shape), dtype=dtype, device=tensordict_reset.device)
+            self._begin(tensordict, tensordict_reset, out, zeros)
         return tensordict_reset
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         for key, out, _ in self._pairs():
             reward = next_tensordict.get(key)
-            before = tensordict.get(out, None)
-            next_tensordict.set(out, reward.clone() if before is None else before + reward)
+            before = self._before(tensordict, out, reward.shape)
+            self._go_on(tensordict, next_tensordict, out, reward.clone() if before is None else before + reward)
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

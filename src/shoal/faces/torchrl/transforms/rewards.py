@@ -9,7 +9,7 @@ import torch
 from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl.env.keys import NestedKey, key_of, path_of
 from shoal.faces.torchrl.specs import Binary, Bounded, Composite, Unbounded
-from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.following import FollowingTransform
 from shoal.faces.torchrl.transforms.keyed import KeyTransform
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class SignTransform(KeyTransform):
         return Bounded(-1, 1, shape=leaf.shape, dtype=leaf.dtype, device=leaf.device)
 
 
-class TargetReturn(Transform):
+class TargetReturn(FollowingTransform):
     """The return that is still to be achieved, for policies that read it.
 
     Args:
@@ -184,16 +184,17 @@ class TargetReturn(Transform):
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         lead = self._below._plan().lead(tensordict_reset)
         for _, out, leaf in self._pairs():
-            tensordict_reset.set(out, torch.full_like(leaf.zero(lead), self.target_return))
+            target = torch.full_like(leaf.zero(lead), self.target_return)
+            self._begin(tensordict, tensordict_reset, out, target)
         return tensordict_reset
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         self._below  # noqa: B018 - the keys are those of the env
         for key, out in zip(self.in_keys, self.out_keys, strict=True):
             reward = next_tensordict.get(key)
-            before = tensordict.get(out, None)
+            before = self._before(tensordict, out, reward.shape)
             target = torch.full_like(reward, self.target_return) if before is None else before
-            next_tensordict.set(out, target - reward if self.mode == "reduce" else target)
+            self._go_on(tensordict, next_tensordict, out, target - reward if self.mode == "reduce" else target)
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -11,6 +11,7 @@ from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl.env.keys import NestedKey, keys_of, path_of
 from shoal.faces.torchrl.specs import Bounded, Composite, Unbounded
 from shoal.faces.torchrl.transforms.base import Transform, put
+from shoal.faces.torchrl.transforms.following import drop_followed
 from shoal.faces.torchrl.transforms.keyed import KeyTransform, bounded
 
 if TYPE_CHECKING:
@@ -281,3 +282,7 @@ class CatTensors(Transform):
                 del observation_spec[key]
         observation_spec[out] = made
         return observation_spec
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec without what is left out and nobody but transforms reads."""
+        return drop_followed(self, state_spec, self._find_keys()) if self.del_keys else state_spec

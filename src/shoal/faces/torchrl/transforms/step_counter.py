@@ -9,13 +9,14 @@ import torch
 from shoal.errors import ArgumentError
 from shoal.faces.torchrl.env.keys import Path, key_of
 from shoal.faces.torchrl.specs import Bounded, Composite
+from shoal.faces.torchrl.transforms.following import FollowingTransform
 from shoal.faces.torchrl.transforms.levels import LevelTransform, make_levels
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
 
 
-class StepCounter(LevelTransform):
+class StepCounter(FollowingTransform, LevelTransform):
     """Counts steps beside every done flag that decides about resets: 0 after a reset, one more with each step.
 
     Args:
@@ -53,7 +54,7 @@ class StepCounter(LevelTransform):
         for level in self.levels:
             shape = (*self.lead(tensordict_reset), *level.shape)
             count = torch.zeros(shape, dtype=torch.int64, device=level.device)
-            tensordict_reset.set(key_of((*level.path, self.step_count_key)), count)
+            self._begin(tensordict, tensordict_reset, key_of((*level.path, self.step_count_key)), count)
             if self.max_steps is not None and self.truncated_key not in level.flags:
                 flag = torch.zeros(shape, dtype=torch.bool, device=level.device)
                 tensordict_reset.set(key_of((*level.path, self.truncated_key)), flag)
@@ -61,16 +62,17 @@ class StepCounter(LevelTransform):
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         for level in self.levels:
-            self._count(level.path, tensordict, next_tensordict)
+            shape = torch.Size((*self.lead(next_tensordict), *level.shape))
+            self._count(level.path, shape, tensordict, next_tensordict)
         return next_tensordict
 
-    def _count(self, path: Path, td: TensorDictBase, following: TensorDictBase) -> None:
+    def _count(self, path: Path, shape: torch.Size, td: TensorDictBase, following: TensorDictBase) -> None:
         key = key_of((*path, self.step_count_key))
         done_key = key_of((*path, "done"))
-        before = td.get(key, None)
+        before = self._before(td, key, shape)
         done = following.get(done_key, None)
         count = torch.ones_like(done, dtype=torch.int64) if before is None else before + 1
-        following.set(key, count)
+        self._go_on(td, following, key, count)
         if self.max_steps is None:
             return
         reached = count >= self.max_steps

@@ -153,10 +153,19 @@ class TransformedEnv(EnvBase):
                 own[name] = chain.transform_input_spec(base.input_spec.clone())
             else:
                 own[name] = chain.transform_output_spec(base.output_spec.clone())
-                complete_done_spec(own[name]["full_done_spec"], self._default_flag())
+                self._complete_done(own[name]["full_done_spec"])
             self._apply_lock()
         group: Composite = own[name]
         return group
+
+    def _complete_done(self, spec: Composite) -> None:
+        """Give every level the flags it needs, but for those that a transform has left out."""
+        left_out = [key for key in self._base.full_done_spec.keys(True, True) if key not in spec]
+        has_flags = bool(list(spec.keys(True, True)))
+        complete_done_spec(spec, self._default_flag())
+        for key in left_out if has_flags else ():
+            if key in spec:
+                del spec[key]
 
     def _complete_specs(self) -> None:
         """Nothing yet: a transform may have to be prepared before it can tell its specs."""
