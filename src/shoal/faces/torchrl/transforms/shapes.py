@@ -96,7 +96,29 @@ class FlattenObservation(_DimTransform):
         return value.flatten(first, last)
 
 
-class UnsqueezeTransform(_DimTransform):
+class _OneDim(_DimTransform):
+    """A dim of size 1, which comes or goes."""
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        allow_positive_dim: bool = False,
+        in_keys: Keys | None = None,
+        out_keys: Keys | None = None,
+        in_keys_inv: Keys | None = None,
+        out_keys_inv: Keys | None = None,
+    ) -> None:
+        _check_dim(type(self).__name__, dim, allow_positive_dim)
+        super().__init__(in_keys=in_keys, out_keys=out_keys, in_keys_inv=in_keys_inv, out_keys_inv=out_keys_inv)
+        self.dim = dim
+        self.allow_positive_dim = allow_positive_dim
+
+    def _place(self, lead: int) -> int:
+        return self.dim if self.dim < 0 else self.dim + lead
+
+
+class UnsqueezeTransform(_OneDim):
     """A new dim of size 1; what the env reads loses it.
 
     Args:
@@ -114,29 +136,14 @@ class UnsqueezeTransform(_DimTransform):
         torch.Size([1, 4])
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        allow_positive_dim: bool = False,
-        in_keys: Keys | None = None,
-        out_keys: Keys | None = None,
-        in_keys_inv: Keys | None = None,
-        out_keys_inv: Keys | None = None,
-    ) -> None:
-        _check_dim(type(self).__name__, dim, allow_positive_dim)
-        super().__init__(in_keys=in_keys, out_keys=out_keys, in_keys_inv=in_keys_inv, out_keys_inv=out_keys_inv)
-        self.dim = dim
-        self.allow_positive_dim = allow_positive_dim
-
     def _outwards(self, value: torch.Tensor, lead: int) -> torch.Tensor:
-        return value.unsqueeze(self.dim if self.dim < 0 else self.dim + lead)
+        return value.unsqueeze(self._place(lead))
 
     def _inwards(self, value: torch.Tensor, lead: int) -> torch.Tensor:
-        return value.squeeze(self.dim if self.dim < 0 else self.dim + lead)
+        return value.squeeze(self._place(lead))
 
 
-class SqueezeTransform(_DimTransform):
+class SqueezeTransform(_OneDim):
     """A dim of size 1 less; what the env reads gets it back.
 
     Args:
@@ -155,26 +162,11 @@ class SqueezeTransform(_DimTransform):
         torch.Size([4])
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        allow_positive_dim: bool = False,
-        in_keys: Keys | None = None,
-        out_keys: Keys | None = None,
-        in_keys_inv: Keys | None = None,
-        out_keys_inv: Keys | None = None,
-    ) -> None:
-        _check_dim(type(self).__name__, dim, allow_positive_dim)
-        super().__init__(in_keys=in_keys, out_keys=out_keys, in_keys_inv=in_keys_inv, out_keys_inv=out_keys_inv)
-        self.dim = dim
-        self.allow_positive_dim = allow_positive_dim
-
     def _outwards(self, value: torch.Tensor, lead: int) -> torch.Tensor:
-        return value.squeeze(self.dim if self.dim < 0 else self.dim + lead)
+        return value.squeeze(self._place(lead))
 
     def _inwards(self, value: torch.Tensor, lead: int) -> torch.Tensor:
-        return value.unsqueeze(self.dim if self.dim < 0 else self.dim + lead)
+        return value.unsqueeze(self._place(lead))
 
 
 def _check_dim(name: str, dim: int, allow_positive: bool) -> None:
