@@ -137,7 +137,7 @@ class EnvSpec:
             f"obs:{name}" if name else "obs": describe_leaf(leaf, per_player=of_players)
             for name, leaf in named_leaves(self.observation_space)
         }
-        fields = {f"info:{f.name}": _describe_field(f) for f in self.info_fields}
+        fields = {f"info:{f.name}": _describe_field(f) for f in self.info_fields if f.name not in common}
         if of_players:
             last = len(self.core.players) - 1
             fields["info:players.id"] = ArraySpec(INT32, [-1], 0, last)
