@@ -31,6 +31,7 @@ def main() -> None:
     import importlib
 
     import compiled_contenders  # noqa: F401 (adds its contenders and loads to the others)
+    import mujoco_contenders  # noqa: F401
     from contenders import CONTENDERS
 
     contender = CONTENDERS[sys.argv[1]]

@@ -49,8 +49,9 @@ def make_vec(
         env: A registered id, a Gymnasium ``EnvSpec``, a ``KernelEnv`` class, a callable that makes an env (Gymnasium's,
             dm_env's or a parallel one of PettingZoo's), or a list of such callables, each env its own.
         num_envs: How many envs; for a list, its length.
-        engine: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` for compiled envs, or ``"auto"``, which takes
-            the compiled env if there is one, else measures the env and chooses; ``stats().engine_reason`` says why.
+        engine: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` for compiled envs, ``"native"`` for those that a
+            simulator runs, or ``"auto"``, which takes one of these two if it can, else measures the env and chooses;
+            ``stats().engine_reason`` says why.
         num_workers: Threads or processes; by default one thread per env, or one process per usable core.
         batch_size: Rows per ``recv``. Smaller than ``num_envs``, it makes the pool asynchronous.
         autoreset: ``"next_step"``, ``"same_step"`` or ``"disabled"``, as in Gymnasium.

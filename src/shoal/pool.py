@@ -221,7 +221,7 @@ class Pool:
     def snapshot(self, env_id: Ids = None) -> Snapshot:
         """Everything that all envs, or those in ``env_id``, are: state, generator, episode, last row.
 
-        It can be kept, pickled, and restored any number of times. Only compiled envs can do this.
+        It can be kept, pickled, and restored any number of times. Only compiled and native envs can do this.
 
         Raises:
             StateError: If the engine cannot, or one of the envs is under way.

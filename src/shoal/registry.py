@@ -26,6 +26,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from shoal.envs import TASKS
 from shoal.envs.atari import TASKS as ATARI_TASKS
 from shoal.envs.atari import register_with_gymnasium
+from shoal.envs.mujoco import OLD_TASKS as OLD_MUJOCO_TASKS
 from shoal.envs.mujoco import TASKS as MUJOCO_TASKS
 from shoal.envs.mujoco import has_mujoco
 from shoal.errors import ArgumentError, BackendUnavailable
@@ -198,11 +199,18 @@ def _compiled(task_id: str) -> Task | None:
 
 
 def _native(task_id: str) -> Task | None:
-    found = MUJOCO_TASKS.get(task_id)
+    found = MUJOCO_TASKS.get(task_id) or OLD_MUJOCO_TASKS.get(task_id)
+    if found is None:
+        return None
     registered = gym.registry.get(task_id)
-    # Somebody else may have taken the id over.
-    is_gymnasiums = registered is not None and str(registered.entry_point).startswith("gymnasium.envs.mujoco.")
-    if found is None or not is_gymnasiums or not has_mujoco():
+    home = None if registered is None else registered.entry_point
+    # Somebody else may have taken the id over. The old ones lead to a function of Gymnasium's that says so.
+    is_gymnasiums = (
+        home.startswith("gymnasium.envs.mujoco.")
+        if isinstance(home, str)
+        else task_id in OLD_MUJOCO_TASKS and getattr(home, "__module__", "gymnasium.envs") == "gymnasium.envs"
+    )
+    if not is_gymnasiums or not has_mujoco():
         return None
     return Task(task_id, found.home, found.kwargs, found.max_episode_steps, found.reward_threshold)
 

@@ -63,5 +63,7 @@ def snapshots(engine: Engine) -> TakesSnapshots:
         StateError: If it cannot.
     """
     if not hasattr(engine, "snapshot"):
-        raise StateError(f"the {engine.name} engine cannot take snapshots; compiled envs (engine='kernel') can")
+        raise StateError(
+            f"the {engine.name} engine cannot take snapshots; compiled envs (engine='kernel') and native ones can"
+        )
     return cast("TakesSnapshots", engine)

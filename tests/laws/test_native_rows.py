@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NUM_ENVS = 4
 bounded = settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     database=None,

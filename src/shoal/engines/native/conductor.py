@@ -58,8 +58,13 @@ class Conductor(Generic[T]):
 
     def run_next(self) -> None:
         """Run the next job, when it is its turn; nothing happens if another was quicker."""
-        with self.turn:
-            self._run()
+        try:
+            with self.turn:
+                self._run()
+        finally:
+            # Also when there was nothing to do: whoever has found the turn taken waits for this.
+            with self._news:
+                self._news.notify_all()
 
     def take(self, timeout_s: float | None) -> T | None:
         """The next result, or None if there is none in time, or none to come. Helps if nobody is at work."""
@@ -84,10 +89,7 @@ class Conductor(Generic[T]):
             job = self._jobs.popleft()
         except IndexError:
             return False
-        result = job()
-        with self._news:
-            self._results.append(result)
-            self._news.notify_all()
+        self._results.append(job())
         return True
 
     def close(self) -> None:

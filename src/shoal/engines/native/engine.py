@@ -43,7 +43,6 @@ class NativeEngine:
     name = "native"
     recycled = 0
     finals_are_columns = True
-    has_odd_rows = None
     episodes = None
 
     def __init__(self, config: EngineConfig) -> None:
@@ -53,6 +52,7 @@ class NativeEngine:
         self.collected: list[int] = []
         self.num_workers = min(config.num_workers or usable_cores(), config.num_envs)
         self.take: Callable[[Any], bool] | None = None
+        self.has_odd_rows: Callable[[int], bool] | None = None
         self._all_ids = list(range(config.num_envs))
         self._conductor: Conductor[Done] = Conductor(has_thread=config.one_by_one)
         self._sim: BatchSim | None = None
@@ -73,7 +73,7 @@ class NativeEngine:
                     [fault_from(error, env_id=i, phase="construct") for i in self._all_ids[:1]]
                 ) from error
         self._boundary = Boundary(self.config, self._sim, self.rows)
-        self.take = self._intake()
+        self._compile_checks()
 
     def _kind(self) -> NativeEnv:
         factories = list(self.config.factories)
@@ -85,16 +85,17 @@ class NativeEngine:
         kind: NativeEnv = factories[0]()
         return kind
 
-    def _intake(self) -> Callable[[Any], bool] | None:
-        """The quick way in for actions, where it can be compiled."""
-        action = self.spec.action
-        if not action.is_single or self.rows.action[0] is None:
-            return None
+    def _compile_checks(self) -> None:
+        """Take the quick way through the checks of actions and rows, where numba is there for it."""
         try:
             from shoal.engines.kernel.actions import ActionIntake
+            from shoal.engines.native.oddity import odd_rows
         except ImportError:
-            return None
-        return ActionIntake(action.leaves[0], self.rows.action[0], bounded=self.config.bounded_actions)
+            return
+        self.has_odd_rows = odd_rows(self.rows)
+        action, column = self.spec.action, self.rows.action[0]
+        if action.is_single and column is not None:
+            self.take = ActionIntake(action.leaves[0], column, bounded=self.config.bounded_actions)
 
     # ------------------------------------------------------------------ commands
 
@@ -217,4 +218,5 @@ class NativeEngine:
     def release(self) -> None:
         """Let go of the rows."""
         self.__dict__.pop("rows", None)
+        self.take = self.has_odd_rows = None
         self._boundary.release()

@@ -6,7 +6,7 @@ which id; it names the classes, because only who makes one needs MuJoCo.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from shoal.errors import BackendUnavailable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["TASKS", "has_mujoco"]
+__all__ = ["OLD_TASKS", "TASKS", "has_mujoco"]
 
 _HOME = "shoal.envs.mujoco"
 # Where the class is, the time limit, and the mean return at which EnvPool calls it solved.
@@ -41,13 +41,34 @@ def _tasks() -> Iterator[tuple[str, ShippedTask]]:
             yield f"{robot}-v{version}", ShippedTask(home, {"version": version}, limit, threshold)
 
 
+def _old_tasks() -> Iterator[tuple[str, ShippedTask]]:
+    for robot, (home, limit, threshold) in _ROBOTS.items():
+        version = 3 if robot in _IN_VERSION_3 else 2
+        options = {"version": 4, "post_constraint": False, **_IN_VERSION_3.get(robot, {})}
+        yield f"{robot}-v{version}", ShippedTask(home, options, limit, threshold)
+
+
 TASKS: dict[str, ShippedTask] = dict(_tasks())
+# Ids that Gymnasium has given up and EnvPool has not: version 4 without contact forces, as it was with older MuJoCos.
+_IN_VERSION_3: dict[str, dict[str, Any]] = {
+    "Ant": {"use_contact_forces": True},
+    "HalfCheetah": {},
+    "Hopper": {},
+    "Humanoid": {},
+    "Swimmer": {},
+    "Walker2d": {},
+}
+OLD_TASKS: dict[str, ShippedTask] = dict(_old_tasks())
 
 
 @cache
 def has_mujoco() -> bool:
     """Whether a MuJoCo is installed that can step many simulations at once."""
-    return importlib.util.find_spec("mujoco") is not None and importlib.util.find_spec("mujoco.batch") is not None
+    try:
+        importlib.import_module("mujoco.batch")
+    except ImportError:  # not there, or an older one
+        return False
+    return True
 
 
 def __getattr__(name: str) -> Any:

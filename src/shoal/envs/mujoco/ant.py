@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shoal.envs.mujoco.robot import Robot, interval, norm, square_sum
+from shoal.envs.mujoco.robot import Robot, all_finite, clip, interval, norm, square_sum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +93,7 @@ class Ant(Robot):
 
     def _contact(self, d: Sims) -> Array:
         """The forces on every body, clipped; the same for observation and reward."""
-        forces: Array = np.clip(d.cfrc_ext, *self._forces).reshape(len(d.cfrc_ext), -1)
+        forces: Array = clip(d.cfrc_ext, *self._forces).reshape(len(d.cfrc_ext), -1)
         d.contact = forces
         return forces
 
@@ -110,8 +110,7 @@ class Ant(Robot):
         speed = (d.after - d.before) / d.dt
         low, high = self._z
         z = d.qpos[:, 2]
-        is_finite = np.isfinite(d.qpos).all(axis=1) & np.isfinite(d.qvel).all(axis=1)
-        d.healthy = is_finite & (low <= z) & (z <= high)
+        d.healthy = all_finite(d.qpos, d.qvel) & (low <= z) & (z <= high)
         is_old = self.version == 4
         forward = speed[:, 0] if is_old else speed[:, 0] * self.forward_reward_weight
         survive = (d.healthy | self.terminate_when_unhealthy if is_old else d.healthy) * self.healthy_reward

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shoal.envs.mujoco.robot import FLOAT, Robot, interval, norm, square_sum
+from shoal.envs.mujoco.robot import FLOAT, Robot, clip, interval, norm, square_sum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ class _Humanoid(Robot):
 
     def contact_cost(self, d: Sims, weight: float, bounds: tuple[float, float]) -> Array:
         """The price of contact forces."""
-        return np.clip(weight * square_sum(d.cfrc_ext.reshape(len(d.cfrc_ext), -1)), *bounds)
+        return clip(weight * square_sum(d.cfrc_ext.reshape(len(d.cfrc_ext), -1)), *bounds)
 
     def _tell_tendons(self) -> None:
         """Declare what is told of tendons, in version 5: at every row, one number for each."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shoal.envs.mujoco.robot import Robot
+from shoal.envs.mujoco.robot import Robot, all_finite, clip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,8 +49,7 @@ class InvertedPendulum(Robot):
 
     def reward(self, d: Sims) -> Any:
         """One, and in version 5 nothing for the step in which it falls."""
-        is_finite = np.isfinite(d.qpos).all(axis=1) & np.isfinite(d.qvel).all(axis=1)
-        d.fallen = ~is_finite | (np.abs(d.qpos[:, 1]) > 0.2)
+        d.fallen = ~all_finite(d.qpos, d.qvel) | (np.abs(d.qpos[:, 1]) > 0.2)
         if self.version == 4:
             return 1.0
         d.info["reward_survive"] = reward = (~d.fallen).astype(np.float64)
@@ -100,8 +99,8 @@ class InvertedDoublePendulum(Robot):
     def observe(self, d: Sims) -> Array:
         """The cart, the angles as sines and cosines, speeds and constraint forces, clipped at 10."""
         angles = d.qpos[:, 1:]
-        forces = np.clip(d.qfrc_constraint[:, : self._forces], -10, 10)
-        return np.concatenate((d.qpos[:, :1], np.sin(angles), np.cos(angles), np.clip(d.qvel, -10, 10), forces), axis=1)
+        forces = clip(d.qfrc_constraint[:, : self._forces], -10, 10)
+        return np.concatenate((d.qpos[:, :1], np.sin(angles), np.cos(angles), clip(d.qvel, -10, 10), forces), axis=1)
 
     def reward(self, d: Sims) -> Array:
         """Health, less how far the tip is from its place and how fast the poles turn."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shoal.envs.mujoco.robot import Robot, interval, square_sum
+from shoal.envs.mujoco.robot import Robot, clip, interval, square_sum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,7 +120,7 @@ class _Upright(Robot):
 
     def observe(self, d: Sims) -> Array:
         """Positions and clipped speeds."""
-        return np.concatenate((d.qpos[:, self._hidden :], np.clip(d.qvel, -10, 10)), axis=1)
+        return np.concatenate((d.qpos[:, self._hidden :], clip(d.qvel, -10, 10)), axis=1)
 
     def is_healthy(self, d: Sims) -> Array:
         """Whether it stands."""
@@ -187,8 +187,8 @@ class Hopper(_Upright):
     def is_healthy(self, d: Sims) -> Array:
         """Whether height, angle and everything else are in range."""
         low, high = self._state
-        lowest = np.minimum(d.qpos[:, 2:].min(axis=1), d.qvel.min(axis=1))
-        highest = np.maximum(d.qpos[:, 2:].max(axis=1), d.qvel.max(axis=1))
+        state = np.concatenate((d.qpos[:, 2:], d.qvel), axis=1)
+        lowest, highest = np.minimum.reduce(state, axis=1), np.maximum.reduce(state, axis=1)
         is_sound = (low < lowest) & (highest < high)
         is_healthy: Array = is_sound & _within(self._z, d.qpos[:, 1]) & _within(self._angle, d.qpos[:, 2])
         return is_healthy

@@ -67,6 +67,23 @@ def norm(rows: Array) -> Array:
     return length
 
 
+# The functions of numpy's that end in these ufuncs take several times as long to get there, which counts for few envs.
+
+
+def clip(rows: Array, low: float, high: float) -> Array:
+    """Every number, brought into the range."""
+    clipped: Array = np.minimum(np.maximum(rows, low), high)
+    return clipped
+
+
+def all_finite(*parts: Array) -> Array:
+    """Whether every number of a row is finite, in all of these arrays."""
+    finite: Array = np.logical_and.reduce(np.isfinite(parts[0]), axis=1)
+    for part in parts[1:]:
+        finite = finite & np.logical_and.reduce(np.isfinite(part), axis=1)
+    return finite
+
+
 def interval(name: str, bounds: Any) -> tuple[float, float]:
     """A pair of bounds.
 

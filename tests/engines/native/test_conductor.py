@@ -1,0 +1,65 @@
+"""Jobs on a simulator: in order, each once, by whoever comes first."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from shoal.engines.native.conductor import Conductor
+
+ALIVE_S = 30.0
+
+
+@pytest.mark.parametrize("has_thread", [False, True])
+def test_results_come_in_the_order_of_the_jobs(has_thread: bool) -> None:
+    conductor: Conductor[int] = Conductor(has_thread=has_thread)
+    try:
+        for start in range(0, 600, 3):
+            for number in range(start, start + 3):
+                conductor.submit(lambda number=number: number)
+            assert [conductor.take(ALIVE_S) for _ in range(3)] == [start, start + 1, start + 2]
+            assert conductor.take(None) is None, "nothing is to come, so there is nothing to wait for"
+    finally:
+        conductor.close()
+
+
+def test_who_waits_for_a_job_that_another_runs_gets_its_result() -> None:
+    conductor: Conductor[str] = Conductor(has_thread=True)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def job() -> str:
+        has_begun.set()
+        assert may_end.wait(ALIVE_S)
+        return "done"
+
+    try:
+        conductor.submit(job)
+        assert has_begun.wait(ALIVE_S), "it starts by itself"
+        assert conductor.take(0.01) is None
+        may_end.set()
+        assert conductor.take(ALIVE_S) == "done"
+    finally:
+        may_end.set()
+        conductor.close()
+
+
+def test_closing_waits_for_the_job_that_runs_and_may_be_repeated() -> None:
+    conductor: Conductor[str] = Conductor(has_thread=True)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def job() -> str:
+        has_begun.set()
+        assert may_end.wait(ALIVE_S)
+        return "done"
+
+    conductor.submit(job)
+    assert has_begun.wait(ALIVE_S)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "shoal-native"]
+    timer = threading.Timer(0.0, may_end.set)
+    timer.start()
+    conductor.close()
+    assert not thread.is_alive()
+    assert conductor.take(0.0) == "done"
+    conductor.close()
+    timer.join()
