@@ -1,4 +1,8 @@
-"""``picture.shrink_plain``, compiled: the same picture in a tenth of the time."""
+"""What ``picture`` does, compiled: the same pictures in a tenth of the time.
+
+Most lines of most games show what the line above them shows. To see that takes a fraction of the time that it takes to
+look up the shades of a line and to average them.
+"""
 
 from __future__ import annotations
 
@@ -7,58 +11,81 @@ from typing import Any
 import numba
 import numpy as np
 
-from shoal.envs.atari.picture import Array, Taps
+from shoal.envs.atari.picture import UNKNOWN, Array, Taps
 
 
-def shrink(first: Array, second: Array, across: Taps, down: Taps, out: Array) -> None:
+def shrink(first: Array, second: Array, shades: Array, across: Taps, down: Taps, out: Array) -> bool:
     """See ``picture.shrink_plain``."""
-    _shrink(first, second, across.starts, across.weights, down.starts, down.weights, out)
+    return bool(_shrink(first, second, shades, across.starts, across.weights, down.starts, down.weights, out))
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)
+@numba.njit(nogil=True, cache=True)
 def _shrink(
-    first: Any, second: Any, x_starts: Any, x_weights: Any, y_starts: Any, y_weights: Any, out: Any
-) -> None:  # pragma: no cover
+    first: Any, second: Any, shades: Any, x_starts: Any, x_weights: Any, y_starts: Any, y_weights: Any, out: Any
+) -> bool:  # pragma: no cover
     height, width = out.shape
-    columns, x_taps, y_taps = first.shape[1], x_weights.shape[1], y_weights.shape[1]
-    # A line of the screen belongs to at most two lines of the picture, so it is averaged once and kept.
-    kept = np.empty((y_taps, width), np.float32)
-    which = np.full(y_taps, -1, np.int64)
-    line = np.empty(columns, np.uint8)
+    lines, columns = first.shape
+    x_taps, y_taps = x_weights.shape[1], y_weights.shape[1]
+    first_words, second_words = first.view(np.uint64), second.view(np.uint64)
+    line = np.empty(columns, np.float32)
     total = np.empty(width, np.float32)
+    # Lines of the screen that have been averaged, and where each one's mean is: a line that repeats another has that
+    # one's. A line of the picture needs at most so many, and the next may begin with its last.
+    kept = np.empty((y_taps + 1, width), np.float32)
+    place_of = np.empty(lines, np.int64)
+    next_line, place = 0, y_taps
+    brightest = np.uint16(0)
     for y in range(height):
         for k in range(y_taps):
             source = y_starts[y] + k
-            place = source % y_taps
-            if which[place] != source:
-                which[place] = source
-                for x in range(columns):
-                    line[x] = max(first[source, x], second[source, x])
-                above = (source - 1) % y_taps
-                if which[above] == source - 1 and _same_as_above(first, second, source, line):
-                    kept[place] = kept[above]
-                else:
+            while next_line <= source:
+                if next_line == 0 or not (_repeats(first_words, next_line) and _repeats(second_words, next_line)):
+                    place = (place + 1) % (y_taps + 1)
+                    mean = kept[place]
+                    above, below = first[next_line], second[next_line]
+                    for x in range(columns):
+                        shade = max(shades[above[x]], shades[below[x]])
+                        brightest = max(brightest, shade)
+                        line[x] = shade
                     for x in range(width):
                         start = x_starts[x]
-                        value = np.float32(line[start]) * x_weights[x, 0]
+                        value = line[start] * x_weights[x, 0]
                         for j in range(1, x_taps):
-                            value += np.float32(line[start + j]) * x_weights[x, j]
-                        kept[place, x] = value
-            weight = y_weights[y, k]
+                            value += line[start + j] * x_weights[x, j]
+                        mean[x] = value
+                place_of[next_line] = place
+                next_line += 1
+            mean, weight = kept[place_of[source]], y_weights[y, k]
             if k == 0:
                 for x in range(width):
-                    total[x] = kept[place, x] * weight
+                    total[x] = mean[x] * weight
             else:
                 for x in range(width):
-                    total[x] += kept[place, x] * weight
+                    total[x] += mean[x] * weight
+        shrunk = out[y]
         for x in range(width):
-            out[y, x] = np.uint8(np.rint(total[x]))
+            shrunk[x] = np.uint8(np.rint(total[x]))
+    return brightest < UNKNOWN
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)
-def _same_as_above(first: Any, second: Any, source: int, line: Any) -> bool:  # pragma: no cover
-    """Whether a line shows what the one above it shows, as most lines of most games do."""
-    same = True
+@numba.njit(nogil=True, cache=True)
+def knows(screen: Any, shades: Any) -> bool:  # pragma: no cover
+    """See ``picture.knows_plain``."""
+    words = screen.view(np.uint64)
+    brightest = np.uint16(0)
+    for y in range(len(screen)):
+        if y == 0 or not _repeats(words, y):
+            line = screen[y]
+            for x in range(len(line)):
+                brightest = max(brightest, shades[line[x]])
+    return brightest < UNKNOWN
+
+
+@numba.njit(nogil=True, cache=True)
+def _repeats(words: Any, y: int) -> bool:  # pragma: no cover
+    """Whether a line, in words of eight pixels, is the same as the one above it."""
+    line, above = words[y], words[y - 1]
+    difference = np.uint64(0)
     for x in range(len(line)):
-        same &= max(first[source - 1, x], second[source - 1, x]) == line[x]
-    return same
+        difference |= line[x] ^ above[x]
+    return difference == 0

@@ -6,13 +6,14 @@ known, and what can be known of it without a seed is kept for all consoles of th
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.envs.atari import MISSING
-from shoal.envs.atari.picture import Array, Taps, shrink_plain
+from shoal.envs.atari.picture import UNKNOWN, Array, Taps, knows_plain, shrink_plain
 from shoal.errors import ArgumentError, BackendUnavailable
 
 try:
@@ -21,9 +22,9 @@ try:
 except ImportError as error:
     raise BackendUnavailable(MISSING) from error
 try:
-    from shoal.envs.atari.compiled import shrink
+    from shoal.envs.atari.compiled import knows, shrink
 except ImportError:
-    shrink = shrink_plain
+    knows, shrink = knows_plain, shrink_plain
 
 NOOP, FIRE = ale_py.Action.NOOP, ale_py.Action.FIRE
 _RGB = 3
@@ -122,11 +123,27 @@ def _chosen(name: str, value: int, choices: tuple[int, ...]) -> int | None:
     return int(value)
 
 
+class _Screens(threading.local):
+    """The last two screens of the console that this thread is at. Few consoles' worth of them fit into a cache."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[int, int], tuple[Array, Array]] = {}
+
+
+_screens = _Screens()
+
+
+@cache
+def _shades_of(task_rom: str, channels: int) -> Array:
+    """How bright the colours of a game are, as far as they have been seen. ale-py tells it of whole screens only."""
+    return np.full((channels, 256), UNKNOWN, np.uint16)
+
+
 class Camera:
     """Takes pictures of the screen of a console.
 
     Args:
-        game: The game, for the size of the screen.
+        game: The game, for the size of the screen and its colours.
         height: Of pictures.
         width: Of pictures.
         is_gray: One channel, or three of red, green and blue.
@@ -135,27 +152,36 @@ class Camera:
 
     def __init__(self, game: Game, height: int, width: int, *, is_gray: bool, by_area: bool) -> None:
         self._is_gray = is_gray
-        shape = (game.lines, game.columns) if is_gray else (game.lines, game.columns, _RGB)
-        self._last, self._before = np.zeros(shape, np.uint8), np.zeros(shape, np.uint8)
+        self._size = (game.lines, game.columns)
+        self._shades = _shades_of(game.rom, 1 if is_gray else _RGB)
         self._across = Taps(game.columns, width, by_area=by_area)
         self._down = Taps(game.lines, height, by_area=by_area)
 
     def keep(self, ale: Any) -> None:
-        """Keep the screen as it is, to be laid under the next."""
-        self._see(ale, self._before)
+        """Keep the screen as it is, for a picture that this thread takes before it turns to another console."""
+        kept, _ = self._buffers()
+        ale.getScreen(kept)
+        if not knows(kept, self._shades[0]):
+            self._learn(ale, kept)
 
     def shoot(self, ale: Any, out: Array, *, pooled: bool) -> None:
         """Write the picture of the screen, or of it and the kept one, to ``out [channels, height, width]``."""
-        self._see(ale, self._last)
-        under = self._before if pooled else self._last
-        if self._is_gray:
-            shrink(self._last, under, self._across, self._down, out[0])
-            return
-        for channel in range(_RGB):
-            shrink(self._last[:, :, channel], under[:, :, channel], self._across, self._down, out[channel])
+        kept, last = self._buffers()
+        ale.getScreen(last)
+        under = kept if pooled else last
+        for shades, channel in zip(self._shades, out, strict=True):
+            if not shrink(last, under, shades, self._across, self._down, channel):
+                self._learn(ale, last)
+                shrink(last, under, shades, self._across, self._down, channel)
 
-    def _see(self, ale: Any, screen: Array) -> None:
-        if self._is_gray:
-            ale.getScreenGrayscale(screen)
-        else:
-            ale.getScreenRGB(screen)
+    def _learn(self, ale: Any, screen: Array) -> None:
+        """Learn the colours of the screen that is shown now."""
+        seen = ale.getScreenGrayscale()[None] if self._is_gray else np.moveaxis(ale.getScreenRGB(), -1, 0)
+        for shades, channel in zip(self._shades, seen, strict=True):
+            shades[screen] = channel
+
+    def _buffers(self) -> tuple[Array, Array]:
+        found = _screens.of.get(self._size)
+        if found is None:
+            found = _screens.of[self._size] = (np.zeros(self._size, np.uint8), np.zeros(self._size, np.uint8))
+        return found

@@ -13,6 +13,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+UNKNOWN = 256  # brighter than every shade, so that it shows
 _SLIVER = 1e-3  # a share of a pixel that is too small to count
 
 
@@ -51,19 +52,31 @@ def _line(i: int, source: int, target: int) -> tuple[int, list[float]]:
     return first, [1.0 - share, share]
 
 
-def shrink_plain(first: Array, second: Array, across: Taps, down: Taps, out: Array) -> None:
+def shrink_plain(first: Array, second: Array, shades: Array, across: Taps, down: Taps, out: Array) -> bool:
     """Lay two screens over one another and write the picture of them to ``out``.
 
     Args:
-        first: One screen, ``uint8 [lines, columns]``.
+        first: One screen, as numbers of colours, ``uint8 [lines, columns]``.
         second: The other; the same again for a picture of one screen.
+        shades: How bright each colour is, ``uint16 [256]``; ``UNKNOWN`` if nobody knows.
         across: Taps along a line.
         down: Taps along a column.
         out: ``uint8 [height, width]``.
+
+    Returns:
+        Whether all colours are known; else ``out`` is no picture.
     """
-    screen = np.maximum(first, second).astype(np.float32)
-    lines = _combine(screen.T, across).T
+    screen = np.maximum(shades[first], shades[second])
+    if screen.max() >= UNKNOWN:
+        return False
+    lines = _combine(screen.astype(np.float32).T, across).T
     np.rint(_combine(lines, down), out=out, casting="unsafe")
+    return True
+
+
+def knows_plain(screen: Array, shades: Array) -> bool:
+    """Whether all colours of a screen are known."""
+    return bool(shades[screen].max() < UNKNOWN)
 
 
 def _combine(rows: Array, taps: Taps) -> Array:
