@@ -22,7 +22,7 @@ def shrink(first: Array, second: Array, shades: Array, across: Taps, down: Taps,
 @numba.njit(nogil=True, cache=True)
 def _shrink(
     first: Any, second: Any, shades: Any, x_starts: Any, x_weights: Any, y_starts: Any, y_weights: Any, out: Any
-) -> bool:  # pragma: no cover
+) -> Any:  # pragma: no cover
     height, width = out.shape
     lines, columns = first.shape
     x_taps, y_taps = x_weights.shape[1], y_weights.shape[1]
@@ -69,7 +69,7 @@ def _shrink(
 
 
 @numba.njit(nogil=True, cache=True)
-def knows(screen: Any, shades: Any) -> bool:  # pragma: no cover
+def knows(screen: Any, shades: Any) -> Any:  # pragma: no cover
     """See ``picture.knows_plain``."""
     words = screen.view(np.uint64)
     brightest = np.uint16(0)
@@ -82,7 +82,7 @@ def knows(screen: Any, shades: Any) -> bool:  # pragma: no cover
 
 
 @numba.njit(nogil=True, cache=True)
-def _repeats(words: Any, y: int) -> bool:  # pragma: no cover
+def _repeats(words: Any, y: int) -> Any:  # pragma: no cover
     """Whether a line, in words of eight pixels, is the same as the one above it."""
     line, above = words[y], words[y - 1]
     difference = np.uint64(0)

@@ -134,7 +134,7 @@ _screens = _Screens()
 
 
 @cache
-def _shades_of(task_rom: str, channels: int) -> Array:
+def _shades_of(rom: str, channels: int) -> Array:
     """How bright the colours of a game are, as far as they have been seen. ale-py tells it of whole screens only."""
     return np.full((channels, 256), UNKNOWN, np.uint16)
 

@@ -10,7 +10,7 @@ goes on in the same game:
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -61,7 +61,7 @@ class AtariEnv(gym.Env[Any, Any]):
         (4, 84, 84)
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 60}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 60}
 
     def __init__(
         self,
@@ -102,12 +102,8 @@ class AtariEnv(gym.Env[Any, Any]):
         self._clips, self._by_lives = bool(reward_clip), bool(episodic_life)
         self._channels = 1 if gray_scale else 3
         self._stack = np.zeros((stack_num * self._channels, img_height, img_width), np.uint8)
-        # The newest picture, and where the pictures go that make room for it.
-        self._newest, self._older, self._newer = (
-            self._stack[-self._channels :],
-            self._stack[: -self._channels],
-            self._stack[self._channels :],
-        )
+        self._newest = self._stack[-self._channels :]
+        self._bytes = memoryview(self._stack.reshape(-1))  # type: ignore[arg-type]
         self._steps = self._lives = 0
         self.observation_space = spaces.Box(0, 255, self._stack.shape, np.uint8)
         self.action_space = spaces.Discrete(len(self._actions))
@@ -173,8 +169,7 @@ class AtariEnv(gym.Env[Any, Any]):
         self._camera.shoot(ale, self._newest, pooled=left == 0 and self._skip > 1)
         self._steps += 1
         lives = ale.lives()
-        has_lost = lives < self._lives
-        ends = is_over or (self._by_lives and has_lost and lives > 0)
+        ends = is_over or (self._by_lives and 0 < lives < self._lives)
         is_cut = self._steps >= self._limit
         reward = float(earned)
         info = self._info(reward, 0.0 if ends or is_cut or lives != self._lives else 1.0)
@@ -184,7 +179,9 @@ class AtariEnv(gym.Env[Any, Any]):
         return self._stack, reward, ends, is_cut, info
 
     def _shift(self) -> None:
-        self._older[...] = self._newer
+        """Make room for a new picture. Numpy would copy what overlaps twice."""
+        size = self._newest.size
+        self._bytes[:-size] = self._bytes[size:]
 
     def _info(self, reward: float, discount: float) -> Info:
         console = self._console
