@@ -30,6 +30,7 @@ def main() -> None:
     answers = _claim_stdout()
     import importlib
 
+    import atari_contenders  # noqa: F401
     import compiled_contenders  # noqa: F401 (adds its contenders and loads to the others)
     import mujoco_contenders  # noqa: F401
     from contenders import CONTENDERS

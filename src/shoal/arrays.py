@@ -176,7 +176,7 @@ class RowWriter:
     Scalars go through memoryviews, which take a third of the time of a numpy item assignment.
     """
 
-    __slots__ = ("elapsed", "first", "put_final", "put_obs", "reward", "terminated", "truncated")
+    __slots__ = ("_fields", "elapsed", "first", "put_final", "put_obs", "reward", "terminated", "truncated")
 
     def __init__(self, rows: Rows, block: int, check: str = "always") -> None:
         self.reward = words(rows.reward[block])
@@ -187,6 +187,16 @@ class RowWriter:
         tree = rows.spec.observation
         self.put_obs = tree_writer(tree, [column if column is None else column[block] for column in rows.obs], check)
         self.put_final = tree_writer(tree, rows.final, check) if rows.final else None
+        self._fields = {name: column[block] for name, column in rows.info.items()}
+
+    def put_info(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
+        """Store the info fields that are columns, zeros for those that are missing, and return the others."""
+        fields = self._fields
+        if not fields:
+            return info
+        for name, column in fields.items():
+            column[row] = info.get(name, 0)
+        return {name: value for name, value in info.items() if name not in fields}
 
 
 Put = Callable[[int, Any], "list[Any] | None"]

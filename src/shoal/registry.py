@@ -1,10 +1,11 @@
 """Task ids: from a name to what builds the env.
 
-A name is looked up in four places, in this order:
+A name is looked up in five places, in this order:
 
     compiled      envs that ship with shoal and run on the kernel engine (``shoal.envs``)
     registered    what the program has registered with ``register``
     native        robots of Gymnasium's that run on the native engine (``shoal.envs.mujoco``), if MuJoCo is installed
+    Atari         games under EnvPool's ids (``shoal.envs.atari``)
     Gymnasium     its registry, also in the form ``"module:id"``, which imports the module first
 
 ``find`` gives a ``Task``: plain data that knows how to load the env's class and which options it takes.
@@ -23,6 +24,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.envs import TASKS
+from shoal.envs.atari import TASKS as ATARI_TASKS
+from shoal.envs.atari import register_with_gymnasium
 from shoal.envs.mujoco import OLD_TASKS as OLD_MUJOCO_TASKS
 from shoal.envs.mujoco import TASKS as MUJOCO_TASKS
 from shoal.envs.mujoco import has_mujoco
@@ -159,7 +162,7 @@ def register(
 def list_all_envs() -> list[str]:
     """Every task id that ``make`` knows: shoal's own first, then registered ones, then Gymnasium's."""
     own = [*TASKS, *(alias for alias, target in _ALIASES.items() if target in TASKS)]
-    return list(dict.fromkeys([*own, *_registered, *gym.registry]))
+    return list(dict.fromkeys([*own, *ATARI_TASKS, *_registered, *gym.registry]))
 
 
 def find(task_id: Any) -> Task:
@@ -184,7 +187,7 @@ def is_shipped(task_id: str) -> bool:
 
 def own_task(task_id: str) -> Task | None:
     """The task of this name if it is shoal's own or registered with it."""
-    return _compiled(task_id) or _registered.get(task_id) or _native(task_id)
+    return _compiled(task_id) or _registered.get(task_id) or _native(task_id) or _atari(task_id)
 
 
 def _compiled(task_id: str) -> Task | None:
@@ -212,8 +215,14 @@ def _native(task_id: str) -> Task | None:
     return Task(task_id, found.home, found.kwargs, found.max_episode_steps, found.reward_threshold)
 
 
+def _atari(task_id: str) -> Task | None:
+    found = ATARI_TASKS.get(task_id)
+    return None if found is None else Task(task_id, found.home, found.kwargs, found.max_episode_steps)
+
+
 def _in_gymnasium(task_id: str) -> Task:
     module, _, name = task_id.rpartition(":")
+    register_with_gymnasium(name)
     try:
         if module:
             importlib.import_module(module)

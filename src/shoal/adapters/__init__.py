@@ -12,7 +12,7 @@ from typing import Any
 from shoal.errors import SpecError
 from shoal.kernel import KernelEnv
 from shoal.native import NativeEnv
-from shoal.spec import EnvSpec, SpaceTree
+from shoal.spec import EnvSpec, Field, SpaceTree
 
 __all__ = ["adapt", "describe"]
 
@@ -67,6 +67,14 @@ def describe(env: Any, name: str) -> EnvSpec:
         metadata=dict(getattr(env, "metadata", None) or {}),
         render_mode=getattr(env, "render_mode", None),
         registered=getattr(env, "spec", None),
+        info=_info_columns(env),
         players=env.players if has_players else (),
         player=env.player if has_players else None,
     )
+
+
+def _info_columns(env: Any) -> tuple[Field, ...]:
+    """Info fields that an env declares in ``info_columns``, which then take no side channel."""
+    declared = getattr(env, "info_columns", ())
+    is_ours = isinstance(declared, tuple) and all(isinstance(field, Field) for field in declared)
+    return declared if is_ours else ()

@@ -216,6 +216,7 @@ class Lane:
             objects = writer.put_obs(env_id, obs)
             if slot.final is not None and writer.put_final is not None:
                 last_objects = writer.put_final(env_id, slot.final[0])
+            info = writer.put_info(env_id, info)
         except BaseException:
             slot.take_back()
             raise

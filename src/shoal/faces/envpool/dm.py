@@ -10,6 +10,7 @@ from shoal.errors import BackendUnavailable
 from shoal.faces.envpool import dm_specs
 from shoal.faces.envpool.arrayspec import INT32
 from shoal.faces.envpool.base import EnvPoolBase
+from shoal.faces.envpool.infos import DISCOUNT, STEPS
 from shoal.faces.envpool.players import PlayerBatch
 from shoal.faces.envpool.trees import as_tuple
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from shoal.batch import Batch
 
 _FLOAT32 = np.dtype(np.float32)
+_ELSEWHERE = (STEPS, DISCOUNT)  # what a ``TimeStep`` tells in another place
 
 
 class DMEnvPool(EnvPoolBase, dm_env.Environment):
@@ -57,7 +59,9 @@ class DMEnvPool(EnvPoolBase, dm_env.Environment):
         step_type += done
         if isinstance(batch, PlayerBatch):
             done = batch.players["terminated"] | batch.players["truncated"]
-        discount = (~done).astype(_FLOAT32)
+        # An env may know better: one that is afraid of losing a life.
+        own = batch.fields.get(DISCOUNT)
+        discount = (~done).astype(_FLOAT32) if own is None else own * ~done
         return dm_env.TimeStep(step_type, batch.reward.astype(_FLOAT32), discount, self._state(batch))
 
     def _reset_result(self, batch: Batch) -> Any:
@@ -69,5 +73,6 @@ class DMEnvPool(EnvPoolBase, dm_env.Environment):
         fields = {"env_id": batch.env_id, "players": players}
         fields.update(obs if isinstance(obs, dict) else {"obs": obs})
         if batch.fields or batch.infos or batch.finals:
-            fields = {**fields, **{k: v for k, v in self._info.reported(batch).items() if k not in fields}}
+            reported = self._info.reported(batch)
+            fields = {**fields, **{k: v for k, v in reported.items() if k not in fields and k not in _ELSEWHERE}}
         return as_tuple("State", fields)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from shoal.faces.envpool.arrayspec import Form
     from shoal.spec import SpaceTree
 
+STEPS = "elapsed_step"
+DISCOUNT = "discount"
 NO_ALIASES: Mapping[str, str | float] = MappingProxyType({})
 
 
@@ -46,7 +48,9 @@ class InfoMaker:
             "elapsed_step": batch.elapsed_step,
         }
         if batch.fields or batch.infos or batch.finals:
-            return {**self.reported(batch), **info}
+            # An env whose games go on over several episodes counts by itself.
+            own = {STEPS: batch.fields[STEPS]} if STEPS in batch.fields else {}
+            return {**self.reported(batch), **info, **own}
         return info
 
     def reported(self, batch: Batch) -> dict[str, Any]:

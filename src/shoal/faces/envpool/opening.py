@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.pool import Pool
 
 _SEEDS = 2**32
+_LIMIT = "max_episode_steps"
 
 
 def open_pool(spec: EnvSpec) -> Pool:
@@ -62,6 +63,9 @@ def _env_kwargs(spec: EnvSpec) -> Any:
     rendering, task = spec.settings.rendering, spec.task
     kwargs = dict(spec.settings.env_kwargs)
     options, takes_any = task.options()
+    if _LIMIT in options and not isinstance(task.env, RegisteredSpec):
+        # Its limit may be one of games that go on over several episodes.
+        kwargs[_LIMIT] = spec.settings.config[_LIMIT]
     if rendering.camera_id is not None:
         if "camera_id" not in options and not takes_any:
             raise ArgumentError(f"render_camera_id: {task.id} has no cameras to choose from")

@@ -32,6 +32,7 @@ _ID = ArraySpec(INT32, [], 0, _INT.max)
 _BOOL = np.dtype(np.bool_)
 _FLAG = ArraySpec(_BOOL, [], False, True)
 _FLOAT32 = np.dtype(np.float32)
+_TOLD_ANYWAY = ("elapsed_step", "discount")  # of every env, whether or not it counts and discounts by itself
 
 
 class EnvSpec:
@@ -137,7 +138,7 @@ class EnvSpec:
             f"obs:{name}" if name else "obs": describe_leaf(leaf, per_player=of_players)
             for name, leaf in named_leaves(self.observation_space)
         }
-        fields = {f"info:{f.name}": _describe_field(f) for f in self.info_fields}
+        fields = {f"info:{f.name}": _describe_field(f) for f in self.info_fields if f.name not in _TOLD_ANYWAY}
         if of_players:
             last = len(self.core.players) - 1
             fields["info:players.id"] = ArraySpec(INT32, [-1], 0, last)

@@ -1,0 +1,187 @@
+"""A game console: ale-py's emulator with a game in it, and its screen as pictures.
+
+Loading a game takes a tenth of a second, and a seed only takes effect then. So a game is loaded when its first seed is
+known, and what can be known of it without a seed is kept for all consoles of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.envs.atari import MISSING
+from shoal.envs.atari.picture import UNKNOWN, Array, Taps, knows_plain, shrink_plain
+from shoal.errors import ArgumentError, BackendUnavailable
+
+try:
+    import ale_py
+    from ale_py import roms
+except ImportError as error:
+    raise BackendUnavailable(MISSING) from error
+try:
+    from shoal.envs.atari.compiled import knows, shrink
+except ImportError:
+    knows, shrink = knows_plain, shrink_plain
+
+NOOP, FIRE = ale_py.Action.NOOP, ale_py.Action.FIRE
+_RGB = 3
+
+
+class Game(NamedTuple):
+    """What there is to know of a game.
+
+    Attributes:
+        rom: The file.
+        minimal: Actions that have an effect in it.
+        legal: All actions of the console.
+        modes: Modes that it can be played in.
+        difficulties: Difficulties that it can be played at.
+        lines: Of the screen.
+        columns: Of the screen.
+    """
+
+    rom: str
+    minimal: tuple[Any, ...]
+    legal: tuple[Any, ...]
+    modes: tuple[int, ...]
+    difficulties: tuple[int, ...]
+    lines: int
+    columns: int
+
+
+@cache
+def game_of(task: str) -> Game:
+    """The game of a name such as ``"ms_pacman"``.
+
+    Raises:
+        ArgumentError: If ale-py has none of that name.
+    """
+    known = roms.get_all_rom_ids()
+    if task not in known:
+        raise ArgumentError(f"task: ale-py has no game {task!r}; it has {', '.join(sorted(known))}")
+    rom = str(roms.get_rom_path(task))
+    ale = _emulator(rom, 0, 0.0)
+    lines, columns = ale.getScreenDims()
+    return Game(
+        rom,
+        tuple(ale.getMinimalActionSet()),
+        tuple(ale.getLegalActionSet()),
+        tuple(ale.getAvailableModes()),
+        tuple(ale.getAvailableDifficulties()),
+        lines,
+        columns,
+    )
+
+
+def _emulator(rom: str, seed: int, repeat_action_probability: float) -> Any:
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setFloat("repeat_action_probability", repeat_action_probability)
+    ale.setInt("random_seed", seed)
+    ale.loadROM(rom)
+    return ale
+
+
+class Console:
+    """One console.
+
+    Attributes:
+        ale: ale-py's emulator; None until a game is loaded.
+        ram: The console's memory, as of the last ``read_ram``.
+    """
+
+    def __init__(self, game: Game, mode: int, difficulty: int, repeat_action_probability: float) -> None:
+        self.game = game
+        self._repeats = repeat_action_probability
+        self._mode = _chosen("mode", mode, game.modes)
+        self._difficulty = _chosen("difficulty", difficulty, game.difficulties)
+        self.ale: Any = None
+        self.ram = np.zeros(128, np.uint8)
+
+    def load(self, seed: int) -> None:
+        """Put the game in anew; all its chance comes from this seed."""
+        self.ale = _emulator(self.game.rom, seed, self._repeats)
+        if self._mode is not None:
+            self.ale.setMode(self._mode)
+        if self._difficulty is not None:
+            self.ale.setDifficulty(self._difficulty)
+
+    def read_ram(self) -> Array:
+        """The console's memory as it is now, in an array that the next call writes to."""
+        self.ale.getRAM(self.ram)
+        return self.ram
+
+
+def _chosen(name: str, value: int, choices: tuple[int, ...]) -> int | None:
+    if value == -1:
+        return None
+    if value not in choices:
+        raise ArgumentError(f"{name}: the game has {list(choices)}, and -1 for its own choice; got {value!r}")
+    return int(value)
+
+
+class _Screens(threading.local):
+    """The last two screens of the console that this thread is at. Few consoles' worth of them fit into a cache."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[int, int], tuple[Array, Array]] = {}
+
+
+_screens = _Screens()
+
+
+@cache
+def _shades_of(rom: str, channels: int) -> Array:
+    """How bright the colours of a game are, as far as they have been seen. ale-py tells it of whole screens only."""
+    return np.full((channels, 256), UNKNOWN, np.uint16)
+
+
+class Camera:
+    """Takes pictures of the screen of a console.
+
+    Args:
+        game: The game, for the size of the screen and its colours.
+        height: Of pictures.
+        width: Of pictures.
+        is_gray: One channel, or three of red, green and blue.
+        by_area: Whether a pixel is the mean of the area that it covers, or lies on the line between its neighbours.
+    """
+
+    def __init__(self, game: Game, height: int, width: int, *, is_gray: bool, by_area: bool) -> None:
+        self._is_gray = is_gray
+        self._size = (game.lines, game.columns)
+        self._shades = _shades_of(game.rom, 1 if is_gray else _RGB)
+        self._across = Taps(game.columns, width, by_area=by_area)
+        self._down = Taps(game.lines, height, by_area=by_area)
+
+    def keep(self, ale: Any) -> None:
+        """Keep the screen as it is, for a picture that this thread takes before it turns to another console."""
+        kept, _ = self._buffers()
+        ale.getScreen(kept)
+        if not knows(kept, self._shades[0]):
+            self._learn(ale, kept)
+
+    def shoot(self, ale: Any, out: Array, *, pooled: bool) -> None:
+        """Write the picture of the screen, or of it and the kept one, to ``out [channels, height, width]``."""
+        kept, last = self._buffers()
+        ale.getScreen(last)
+        under = kept if pooled else last
+        for shades, channel in zip(self._shades, out, strict=True):
+            if not shrink(last, under, shades, self._across, self._down, channel):
+                self._learn(ale, last)
+                shrink(last, under, shades, self._across, self._down, channel)
+
+    def _learn(self, ale: Any, screen: Array) -> None:
+        """Learn the colours of the screen that is shown now."""
+        seen = ale.getScreenGrayscale()[None] if self._is_gray else np.moveaxis(ale.getScreenRGB(), -1, 0)
+        for shades, channel in zip(self._shades, seen, strict=True):
+            shades[screen] = channel
+
+    def _buffers(self) -> tuple[Array, Array]:
+        found = _screens.of.get(self._size)
+        if found is None:
+            found = _screens.of[self._size] = (np.zeros(self._size, np.uint8), np.zeros(self._size, np.uint8))
+        return found
