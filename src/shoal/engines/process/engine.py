@@ -19,7 +19,7 @@ from shoal.engines.process.crew import Crew, Patience
 from shoal.engines.process.homes import Homes
 from shoal.engines.process.notes import NoteReader
 from shoal.engines.process.recycling import Recycler
-from shoal.engines.process.wake import CROWDED_SPIN_S, SPIN_S, Waiter
+from shoal.engines.process.wake import Waiter
 from shoal.engines.process.watching import LaneWatch
 from shoal.engines.process.wire import Kind, WireError
 from shoal.errors import ClosedPool, ShoalError, Where, WorkerDied
@@ -90,7 +90,7 @@ class ProcessEngine:
             self.faults.update(self.crew.attach(control, plan))
         self._gone = {i: fault for i, fault in self.faults.items() if self.homes.worker_of(i) in self.crew.lost}
         self._notes = NoteReader(self.config, self.spec)
-        self._waiter = Waiter(control.done, self._spin_budget_s())
+        self._waiter = Waiter(control.done)
         self._clock = AwakeTime(2 * _SLICE_S)
         self._watch = LaneWatch(weakref.proxy(self))
         for worker in self.crew.workers:
@@ -100,15 +100,6 @@ class ProcessEngine:
         self.recycler = None if above is None else Recycler(weakref.proxy(self), above, self.num_workers)
 
     # ------------------------------------------------------------------ commands
-
-    def _spin_budget_s(self) -> float:
-        """How long the pool may look for results without sleeping.
-
-        In an asynchronous pool there is always a worker at work, and with as many workers as cores it is on the core
-        that who looks around would take from it.
-        """
-        is_crowded = self.config.one_by_one and self.num_workers >= usable_cores()
-        return CROWDED_SPIN_S if is_crowded else SPIN_S
 
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0

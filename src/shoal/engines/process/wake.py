@@ -14,8 +14,7 @@ from time import perf_counter
 
 SEMAPHORE_BYTES = 64  # sem_t is 32 bytes on 64-bit Linux; a cache line keeps neighbours apart
 
-SPIN_S = 150e-6
-CROWDED_SPIN_S = 30e-6  # where spinning takes the core of whoever is waited for
+_SPIN_BUDGET_S = 150e-6
 _MEMORY = 0.25  # weight of the newest wait in the running average
 
 # Posting and trying take a fraction of a microsecond, so the GIL is kept; a real wait releases it.
@@ -66,7 +65,7 @@ class Waiter:
     yields the core between two looks. An idle or slow counterpart therefore costs no CPU at all.
     """
 
-    def __init__(self, semaphore: Semaphore, spin_budget_s: float = SPIN_S) -> None:
+    def __init__(self, semaphore: Semaphore, spin_budget_s: float = _SPIN_BUDGET_S) -> None:
         self.semaphore = semaphore
         self._budget = spin_budget_s
         self._average = spin_budget_s / 2
