@@ -44,10 +44,24 @@ class Telling(gym.Env[Any, Any]):
         return {"count": self.count, **odd}
 
 
+class Falling(Telling):
+    """Tells nothing after its first step."""
+
+    def _info(self) -> dict[str, Any]:
+        return super()._info() if self.count < 2 else {}
+
+
 class Misspelt(Telling):
     """Means something else by the name."""
 
     info_columns = ("count",)  # type: ignore[assignment]
+
+
+def test_what_is_told_no_more_is_zero(make_pool: Callable[..., shoal.Pool], engine: str) -> None:
+    pool = make_pool(Falling, 2, engine=engine, env_kwargs={"length": 9})
+    pool.reset(seed=0)
+    told = [pool.step(np.zeros(2, int)).fields["count"].tolist() for _ in range(4)]
+    assert told == [[1, 1], [0, 0], [0, 0], [0, 0]]
 
 
 def test_columns_and_the_rest(make_pool: Callable[..., shoal.Pool], engine: str) -> None:

@@ -48,7 +48,7 @@ class Lane:
         self._writers: list[RowWriter] = []
         self._action_of: Callable[[int, tuple[Any, ...]], Any] = _no_action
         self._actions: Callable[[], Iterable[Any]] = _no_action
-        self._has_objects = False
+        self._is_plain = False
         # Which env is at work, for whoever watches for hung ones: an engine may put shared memory here.
         self.running: memoryview | list[int] = [-1]
         self.place = 0
@@ -106,7 +106,7 @@ class Lane:
         self._rows = rows
         self._action_of = action_reader(rows)
         self._read_actions()
-        self._has_objects = rows.spec.observation.has_objects
+        self._is_plain = not (rows.spec.observation.has_objects or rows.spec.info)
 
     def _read_actions(self) -> None:
         """Read the actions of the envs that are here, which may be some of the lane's."""
@@ -154,7 +154,7 @@ class Lane:
         put_obs, elapsed = writer.put_obs, writer.elapsed
         rewards: Any = writer.reward
         flags = () if len(self._writers) == 1 else (writer.terminated, writer.truncated, writer.first)
-        running, place, has_objects = self.running, self.place, self._has_objects
+        running, place, is_plain = self.running, self.place, self._is_plain
         for (env_id, slot), action in zip(self.slots.items(), self._actions(), strict=True):
             running[place] = env_id
             try:
@@ -162,7 +162,7 @@ class Lane:
                     row = slot.step(action)
                 else:
                     result = slot.env.step(action)
-                    if result.__class__ is tuple and len(result) == 5 and not has_objects:
+                    if result.__class__ is tuple and len(result) == 5 and is_plain:
                         obs, reward, terminated, truncated, info = result
                         if (
                             terminated is False
