@@ -53,8 +53,9 @@ bench-bbrl: $(BENCH_VENV)/.installed ## compare env agents with BBRL's, data inc
 	@$(BENCH_VENV)/bin/python benchmarks/bbrl_agents.py $(BENCH_ARGS)
 
 .PHONY: bench-torchrl
-bench-torchrl: $(VENV)/.installed $(TORCHRL_VENV)/.installed ## compare envs of TensorDicts with TorchRL's
+bench-torchrl: $(VENV)/.installed $(TORCHRL_VENV)/.installed ## compare envs of TensorDicts, transforms included, with TorchRL's
 	@$(BIN)/python benchmarks/torchrl_envs.py --peer $(TORCHRL_VENV)/bin/python $(BENCH_ARGS)
+	@$(BIN)/python benchmarks/torchrl_transforms.py --peer $(TORCHRL_VENV)/bin/python $(BENCH_ARGS)
 
 .PHONY: soak
 soak: $(VENV)/.installed ## a million steps with a thousand faults; fails if a row is lost, torn or told twice (minutes)
@@ -83,5 +84,5 @@ $(TORCHRL_VENV)/.installed: constraints.txt
 	@echo "installing into $(TORCHRL_VENV)"
 	@test -x $(TORCHRL_VENV)/bin/python || $(PYTHON) -m venv $(TORCHRL_VENV)
 	@$(TORCHRL_VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
-	@$(TORCHRL_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt torchrl==0.14.1 "tensordict<0.15" gymnasium
+	@$(TORCHRL_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt torchrl==0.14.1 "tensordict<0.15" gymnasium chess
 	@touch $@

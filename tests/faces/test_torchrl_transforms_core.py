@@ -339,6 +339,15 @@ def test_some_rows_are_skipped() -> None:
     assert ints(env.step(td)["next", "step_count"]) == [2, 4]
 
 
+@pytest.mark.parametrize("size", [(), (1,), (2,), (2, 3)])
+@pytest.mark.parametrize("shape", ["a bool", "one", "one per row", "one per row, with a dim"])
+def test_a_condition_may_have_any_shape_that_fits(size: tuple[int, ...], shape: str) -> None:
+    shapes = {"one": (1,), "one per row": size, "one per row, with a dim": (*size, 1)}
+    skip = True if shape == "a bool" else torch.ones(shapes[shape], dtype=torch.bool)
+    env = TransformedEnv(Counter(limit=99, batch_size=size), ConditionalSkip(lambda td: skip))
+    assert not env.rand_step(env.reset())["next", "count"].any()
+
+
 def test_entries_for_the_start_of_an_episode() -> None:
     env = TransformedEnv(Counter(limit=2, batch_size=(2,)), TensorDictPrimer(hidden=Unbounded((3,))))
     assert env.reset()["hidden"].shape == (2, 3)

@@ -39,7 +39,8 @@ class ConditionalSkip(Transform):
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         skip = torch.as_tensor(self.cond(tensordict), dtype=torch.bool, device=tensordict.device)
         if skip.shape != tensordict.batch_size:
-            skip = skip.reshape(tensordict.batch_size) if skip.numel() > 1 else skip.expand(tensordict.batch_size)
+            is_per_row = skip.numel() == tensordict.batch_size.numel()
+            skip = skip.reshape(tensordict.batch_size if is_per_row else ()).expand(tensordict.batch_size)
         before = tensordict.get("_step", None)
         return tensordict.set("_step", ~skip if before is None else before.reshape(skip.shape) & ~skip)
 
