@@ -211,5 +211,5 @@ def main() -> None:
     print(f"mean return {curve[-1][-1]:.1f} after {seconds:.0f} s; the curve is in torchrl_style_ppo.png")
 
 
-if __name__ == "__main__":  # the worker processes of some systems read this file as well
+if __name__ == "__main__":  # a worker process may have to import this file
     main()
