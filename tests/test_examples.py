@@ -46,7 +46,7 @@ def run(script: Path, cwd: Path, *arguments: str) -> str:
 
 
 # What learns takes a minute, unless it is told to be quick.
-ARGUMENTS = {"bbrl_dqn": ["--quick"], "ppo_cartpole": ["--quick"]}
+ARGUMENTS = {"bbrl_dqn": ["--quick"], "ppo_cartpole": ["--quick"], "torchrl_style_ppo": ["--quick"]}
 # Each is a process of its own that imports everything, so most of them wait for the second stage.
 QUICK = {"README", "quickstart_sync"}
 

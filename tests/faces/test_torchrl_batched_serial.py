@@ -152,6 +152,20 @@ def test_rows_are_those_of_the_envs() -> None:
     env.close()
 
 
+@pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1"])
+def test_actions_may_be_plain_numbers(name: str) -> None:
+    make = partial(GymEnv, name, categorical_action_encoding=True)
+    env = SerialEnv(2, make)
+    env.set_seed(0)
+    actions = torch.randint(env.action_spec.space.n, (6, 2))
+    rows = env.rollout(6, actions=actions)
+    assert rows["action"].shape == rows.batch_size
+    alone = make()
+    alone.set_seed(0)
+    assert_same(rows[0], alone.rollout(rows.shape[1], actions=actions[:, 0]))
+    env.close()
+
+
 def test_results_do_not_change_later() -> None:
     env = SerialEnv(2, partial(GymEnv, "CartPole-v1"))
     first = env.rand_step(env.reset())

@@ -69,7 +69,7 @@ class ArrayHost(InProcess):
         if len(inputs) == 1:
             ((key, column),) = inputs
             for place, i in enumerate(ids):
-                if arrays[i].step_arrays({key: column[place]}, rows[i]):
+                if arrays[i].step_arrays({key: column[place, ...]}, rows[i]):
                     done.append(place)
             return done
         for place, i in enumerate(ids):
@@ -111,7 +111,7 @@ class ArrayHost(InProcess):
 
 def _row(column: np.ndarray[Any, Any], place: int) -> np.ndarray[Any, Any]:
     """A view of one row, an array also where it is a single number."""
-    return column[place : place + 1].reshape(column.shape[1:])
+    return column[place, ...]
 
 
 def array_host(envs: Sequence[Any], crossings: Sequence[Crossing], device: torch.device | None) -> ArrayHost | None:
