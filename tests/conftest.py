@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,6 +59,16 @@ SECOND_STAGE = {
     "test_torchrl_transforms_laws",
     "test_torchrl_transforms_processes",
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give every worker of pytest-xdist a folder for temporary files, so that no other's look like leftovers."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        # Among those that pytest clears away, and beside its own, which it makes anew.
+        folder = Path(config.option.basetemp).with_name(f"tmp-{worker['workerid']}")
+        folder.mkdir(exist_ok=True)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -185,8 +185,12 @@ class ThreadEngine:
     def _await_built(self) -> None:
         clock, waited = AwakeTime(2 * _SLICE_S), 0.0
         limit = self.config.timeouts.construct
-        while missing := [lane for lane in self._lanes if not lane.is_built]:
-            if not self._results.wait(_SLICE_S):
+        while True:
+            told = len(self._results.items)  # before the look at the lanes: who is built after it is told of after this
+            missing = [lane for lane in self._lanes if not lane.is_built]
+            if not missing:
+                break
+            if not self._results.wait(_SLICE_S, told + 1):
                 waited += clock.lap()
             if limit is not None and waited > limit:
                 for lane in missing:
