@@ -84,7 +84,7 @@ def test_an_open_descriptor_is_found() -> None:
         os.close(end)
 
 
-@pytest.mark.parametrize("folder", [tempfile.gettempdir(), "/dev/shm"])
+@pytest.mark.parametrize("folder", [tempfile.gettempdir(), "/dev/shm"], ids=["temporary", "shared memory"])
 @pytest.mark.parametrize(("name", "prefixes"), [("shoal", ("shoal",)), ("other", ("shoal", "other"))])
 def test_a_file_with_our_name_is_found(folder: str, name: str, prefixes: tuple[str, ...]) -> None:
     if not os.path.isdir(folder):
