@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
-CONSTRUCT_S = 8.0
+CONSTRUCT_S = 30.0  # a fork server of its own for every env, each of which may have to load torch
 
 
 def nesting_env(**inner: Any) -> gymnasium.Env[Any, Any]:
