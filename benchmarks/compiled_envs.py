@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import compiled_startup
 import report as reporting
+from comparison import run_loads, setting_of
 from compiled_contenders import (
     COMPILED_CONTENDERS,
     COMPILED_LOADS,
@@ -27,16 +28,16 @@ from compiled_contenders import (
     NUMPY_VECTOR,
     SHOAL_THREADS,
 )
-from harness import LoadReport, Plan, Stage
-from modes import Setting
+from harness import LoadReport, Plan
 from python_envs import common_parser, draw_chart, make_console
 from targets import CallTarget, Target, check
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from harness import Result
+    from modes import Setting
     from rich.console import Console
 
 FULL = Plan(rounds=12, slice_s=0.3)
@@ -55,15 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     console = make_console()
-    # Compiled envs burn no turns: nothing to calibrate.
-    setting = Setting(dict(options.python), 0.0, options.quick, frozenset(options.contender))
+    setting = setting_of(options)
     if options.startup:
         grid = _start_up(setting, console).grid()
         method = compiled_startup.__doc__ or ""
         reporting.write_markdown(options.out / "compiled_startup.md", "Compiled envs: start-up", method, [grid], {})
         return
     plan = QUICK if setting.is_quick else FULL
-    reports, versions = _run_loads(options.load or list(COMPILED_LOADS), setting, plan, console)
+    reports, versions = run_loads(COMPILED_LOADS, options.load or COMPILED_LOADS, setting, plan, console)
     verdicts = check(reports, _targets(reports))
     summaries = [reporting.target_grid(verdicts), *_size_grids(reports)]
     for grid in summaries:
@@ -84,20 +84,6 @@ def _parser() -> ArgumentParser:
     parser = common_parser(__doc__, COMPILED_LOADS, COMPILED_CONTENDERS)
     parser.add_argument("--startup", action="store_true", help="only the start-up times")
     return parser
-
-
-def _run_loads(
-    keys: Iterable[str], setting: Setting, plan: Plan, console: Console
-) -> tuple[dict[str, LoadReport], dict[str, str]]:
-    """Reports by load, and the versions of what ran."""
-    reports = {}
-    with Stage(setting.pythons, setting.turns_per_us) as stage:
-        for key in keys:
-            load = COMPILED_LOADS[key]
-            if contenders := setting.chosen(load.group):
-                reports[key] = stage.measure(load, contenders, plan)
-                reporting.load_grid(reports[key]).show(console)
-    return reports, stage.versions
 
 
 def _start_up(setting: Setting, console: Console) -> compiled_startup.StartReport:

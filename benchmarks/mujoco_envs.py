@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import report as reporting
-from harness import LoadReport, Plan, Stage
-from modes import Setting
+from comparison import compare
+from harness import LoadReport, Plan
 from mujoco_contenders import MUJOCO_CONTENDERS, MUJOCO_LOADS
-from python_envs import common_parser, make_console
-from targets import Target, check
+from targets import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,26 +30,9 @@ PART_OF_THE_LIMIT = 0.9
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = common_parser(__doc__, MUJOCO_LOADS, MUJOCO_CONTENDERS).parse_args(arguments)
-    options.out.mkdir(parents=True, exist_ok=True)
-    console = make_console()
-    setting = Setting(dict(options.python), 0.0, options.quick, frozenset(options.contender))
-    plan = QUICK if setting.is_quick else FULL
-    reports: dict[str, LoadReport] = {}
-    with Stage(setting.pythons, setting.turns_per_us) as stage:
-        for key in options.load or MUJOCO_LOADS:
-            load = MUJOCO_LOADS[key]
-            if contenders := setting.chosen(load.group):
-                reports[key] = stage.measure(load, contenders, plan)
-                reporting.load_grid(reports[key]).show(console)
-    verdicts = check(reports, _targets(reports))
-    grid = reporting.target_grid(verdicts)
-    grid.show(console)
-    grids = [grid, *map(reporting.load_grid, reports.values())]
-    path = options.out / "mujoco_envs.md"
-    reporting.write_markdown(path, "MuJoCo robots", reporting.describe(plan), grids, stage.versions)
-    about = {"rounds": plan.rounds, "slice_s": plan.slice_s, "versions": stage.versions}
-    reporting.write_json(path.with_suffix(".json"), reports.values(), verdicts, about)
+    compare(
+        "MuJoCo robots", "mujoco_envs", __doc__, MUJOCO_LOADS, MUJOCO_CONTENDERS, (FULL, QUICK), _targets, arguments
+    )
 
 
 def _targets(reports: dict[str, LoadReport]) -> Iterator[Target]:
