@@ -128,6 +128,13 @@ def make_pool(
         )
 
 
+def preload_if_loaded(*modules: str) -> None:
+    """Have worker processes find these modules loaded, if this process has loaded them: for what takes seconds."""
+    from shoal.engines.process.launch import preload_if_loaded as note
+
+    note(*modules)
+
+
 def warm_up() -> None:
     """Begin to load what worker processes will need, without waiting for it: a pool that is made soon starts sooner."""
     from shoal.engines.process.launch import warm_up as start_loading

@@ -41,8 +41,8 @@ _STACKS_BYTES = 1 << 16
 _UNKNOWN_CODE = 255  # multiprocessing's word for it too
 # What every worker needs, loaded once in the fork server instead of once per worker.
 _PRELOAD = ["shoal.engines.process.worker", "gymnasium"]
-# Takes seconds to load, torch included, and whoever has loaded the first of these here has envs that need it.
-_PRELOAD_IF_USED = ["shoal.adapters.tensordict_env", "shoal.faces.torchrl.batched", "shoal.faces.torchrl.gym"]
+# What users of some part of shoal need as well: that part says so when it is imported.
+_preload_if_loaded: list[str] = []
 _starting = threading.Lock()
 _running: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
 
@@ -342,9 +342,12 @@ def _preload() -> None:
     """Have the fork server import what workers need, if it has not started yet and nobody else chose a list."""
     server: Any = forkserver._forkserver
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
-        is_used = _PRELOAD_IF_USED[0] in sys.modules
-        more = [name for name in _PRELOAD_IF_USED if is_used and name in sys.modules]
-        forkserver.set_forkserver_preload(_PRELOAD + more)
+        forkserver.set_forkserver_preload(_PRELOAD + [name for name in _preload_if_loaded if name in sys.modules])
+
+
+def preload_if_loaded(*modules: str) -> None:
+    """Have fork servers that start from now on load these modules as well, if they are loaded here by then."""
+    _preload_if_loaded.extend(name for name in modules if name not in _preload_if_loaded)
 
 
 def warm_up() -> None:

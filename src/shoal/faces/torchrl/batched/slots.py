@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from shoal.adapters.tensordict_env import Crossing, TensorDictEnv
+from shoal.build import preload_if_loaded
 from shoal.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _DEFAULT_TIMEOUT_S = 10_000.0
+
+# They take seconds to load, torch included, and whoever imports this has envs that need them.
+preload_if_loaded("shoal.adapters.tensordict_env", "shoal.faces.torchrl.batched", "shoal.faces.torchrl.gym")
 
 
 @dataclass(frozen=True)
