@@ -193,7 +193,8 @@ def test_an_env_that_cannot_be_sent_is_examined_in_this_process() -> None:
 @pytest.mark.slow
 def test_an_env_that_carries_much_along() -> None:
     told = findings(partial(Loaded, cargo=bytes(11 << 20)))["shipping"]
-    assert (told.verdict, "11 MiB" in told.found) == ("warning", True)
+    # What the tests before this one have registered with Gymnasium goes along.
+    assert (told.verdict, bool(re.search(r" as 11(\.[0-5])? MiB", told.found))) == ("warning", True), told.found
 
 
 @pytest.mark.slow

@@ -278,7 +278,7 @@ def start_method(requested: str | None) -> str:
         return "forkserver" if "forkserver" in available else "spawn"
     if requested in (_FORCED_FORK, _CAREFUL_FORK):
         requested = "fork"
-    elif requested == "fork" and (running := foreign_threads()):
+    elif requested == "fork" and (running := foreign_threads(patience_s=0.2)):
         raise ResourceError(
             f"start_method 'fork' is not safe while other threads run in this process ({running}): a lock that one "
             "of them holds would stay locked in every worker. Use start_method='forkserver', make the pool before "

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from itertools import product
 from pathlib import Path
 
@@ -18,8 +19,19 @@ _PTHREADS = 1  # what OpenBLAS answers if its threads are its own, and not those
 _PREFIXES, _SUFFIXES = ("", "scipy_"), ("", "64_", "_64_", "_")
 
 
-def foreign_threads() -> str:
-    """Threads besides the caller's and shoal's own, in words; those of C libraries are only counted."""
+def foreign_threads(patience_s: float = 0.0) -> str:
+    """Threads besides the caller's and shoal's own, in words; those of C libraries are only counted.
+
+    A thread that Python has joined is still there for a moment, without a name. With some patience, what disappears
+    meanwhile is not counted.
+    """
+    end = time.monotonic() + patience_s
+    while (found := _foreign_threads_now()) and time.monotonic() < end:
+        time.sleep(0.001)
+    return found
+
+
+def _foreign_threads_now() -> str:
     known = threading.enumerate()
     names = [t.name for t in known if t is not threading.current_thread() and not t.name.startswith("shoal-")]
     # Those that were started without the threading module run Python too.
