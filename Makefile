@@ -19,6 +19,9 @@ PYTEST := $(BIN)/python -m pytest
 # -qq: errors are shown, warnings are not.
 PIP_FLAGS := -qq --disable-pip-version-check
 
+# Tests start hundreds of processes: where bytecode is not to be kept, each of them would compile shoal anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
