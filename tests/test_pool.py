@@ -1000,14 +1000,14 @@ def test_raw_actions_arrive_as_they_are(engine: str, make_pool: MakePool, space:
 
 
 def test_a_whole_pool_can_hand_out_rows_as_they_come(engine: str, make_pool: MakePool) -> None:
-    pool = make_pool(CountingEnv, 3, engine=engine, num_workers=2, as_ready=True, autoreset="disabled")
+    pool = make_pool(CountingEnv, 3, engine=engine, num_workers=2, autoreset="disabled")
     pool.reset()
     pool.send(np.zeros(1, np.int64), [1])
     pool.async_reset(env_id=[0])
     pool.send(np.zeros(1, np.int64), [2])
     seen: list[int] = []
     while len(seen) < 3:
-        seen += pool.recv(min_batch=1).env_id.tolist()
+        seen += pool.recv_ready().env_id.tolist()
     assert sorted(seen) == [0, 1, 2]
 
 

@@ -66,7 +66,6 @@ def make_pool(
     close_timeout: float = 5.0,
     bounded_actions: bool = True,
     implicit_reset: bool = False,
-    as_ready: bool = False,
     name: str | None = None,
 ) -> Pool:
     """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` most of the others.
@@ -116,7 +115,6 @@ def make_pool(
             running,
             autoreset=config.autoreset,
             batch_size=batch_size,
-            as_ready=as_ready,
             seed=seed,
             copy=copy,
             engine_reason=reason,

@@ -44,8 +44,6 @@ class Pool:
         engine: A started engine.
         autoreset: The boundary rule the engine's envs run under.
         batch_size: Rows per ``recv``.
-        as_ready: Whether ``recv`` returns rows as they come even if a batch is the whole pool; it then returns as many
-            as are under way, or as the caller is content with.
         seed: Seed for the first reset of each env that is given none.
         copy: Whether observations are copies. If False, a synchronous pool returns views, which stay valid until
             the pool has been called ``blocks - 1`` more times.
@@ -70,7 +68,6 @@ class Pool:
         *,
         autoreset: Autoreset,
         batch_size: int | None = None,
-        as_ready: bool = False,
         seed: Seed = None,
         copy: bool = True,
         engine_reason: str = "",
@@ -86,7 +83,7 @@ class Pool:
         self.autoreset = autoreset
         self.num_envs = engine.rows.layout.num_envs
         self.batch_size = batch_size or self.num_envs
-        self.is_async = as_ready or self.batch_size < self.num_envs
+        self.is_async = self.batch_size < self.num_envs
         self._engine_reason = engine_reason
         self._dispatch = Dispatch(
             engine,

@@ -36,7 +36,6 @@ class Manners:
 
     Attributes:
         engine: Where its envs run.
-        as_they_come: Whether envs may be reset while others step.
         waits_for_all: Whether a step waits for all envs that it was given.
         quick_reset_s: How long to wait for an env that resets behind the caller's back before going on without it. The
             set of envs that are ready is the same in every run, as long as their resets take less.
@@ -44,7 +43,6 @@ class Manners:
     """
 
     engine: str
-    as_they_come: bool = False
     waits_for_all: bool = True
     quick_reset_s: float = 0.0
     closes_on_failure: bool = False
@@ -115,7 +113,6 @@ class Core:
             spaces,
             self.settings,
             engine=self.manners.engine,
-            as_they_come=self.manners.as_they_come,
             replay_paths=replay_paths,
         )
         self._note(range(self.num_envs), EnvState.INIT)

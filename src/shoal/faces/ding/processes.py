@@ -41,7 +41,7 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return replace(super()._settings(cfg), is_uneven=True)
 
     def _manners(self, settings: Settings) -> Manners:
-        return Manners(engine="process", as_they_come=True, waits_for_all=False, closes_on_failure=True)
+        return Manners(engine="process", waits_for_all=False, closes_on_failure=True)
 
 
 class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
@@ -62,4 +62,4 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
         return replace(super()._settings(cfg), is_uneven=False)
 
     def _manners(self, settings: Settings) -> Manners:
-        return Manners(engine="process", as_they_come=True, quick_reset_s=QUICK_RESET_S, closes_on_failure=True)
+        return Manners(engine="process", quick_reset_s=QUICK_RESET_S, closes_on_failure=True)

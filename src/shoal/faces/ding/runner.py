@@ -66,7 +66,6 @@ class Runner:
         spaces: Their observation and action space.
         settings: Deadlines, retries, start method.
         engine: Where they run.
-        as_they_come: Whether rows are handed out as they come, or all rows of a command together.
         replay_paths: Where each env is to keep its replays, if it is.
     """
 
@@ -77,7 +76,6 @@ class Runner:
         settings: Settings,
         *,
         engine: str,
-        as_they_come: bool,
         replay_paths: Sequence[str | None],
     ) -> None:
         factories = [
@@ -93,7 +91,6 @@ class Runner:
             name=getattr(env_fns[0], "__name__", type(env_fns[0]).__name__),
             num_workers=settings.workers_for(self.num_envs) if engine == "process" else None,
             start_method=_START_METHODS.get(settings.context, settings.context),
-            as_ready=as_they_come,
             autoreset="disabled",
             check="off",  # the adapter has seen to it that rows fit
             on_nan="pass",
@@ -140,7 +137,7 @@ class Runner:
     def receive(self, at_least: int, timeout: float | None = None) -> Batch | None:
         """Wait for rows; None if there were not enough in time."""
         try:
-            return self.pool.recv(timeout, at_least)
+            return self.pool.recv_ready(at_least=at_least, timeout=timeout)
         except RecvTimeout:
             return None
 

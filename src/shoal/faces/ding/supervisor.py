@@ -105,7 +105,7 @@ class EnvSupervisor(BaseEnvManager):
         return replace(super()._settings(cfg), spares_steps=True, is_uneven=True)
 
     def _manners(self, settings: Settings) -> Manners:
-        return Manners(engine=self._type.value, as_they_come=True, quick_reset_s=QUICK_RESET_S)
+        return Manners(engine=self._type.value, quick_reset_s=QUICK_RESET_S)
 
     # ------------------------------------------------------------------ commands
 
