@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct("<4sBiQ")
 _MAGIC = b"SHOA"
 _MAX_PAYLOAD_BYTES = 2**34
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 16  # Python allocates them for every read, and more than this from the system
 _SLICE_S = 0.1
 
 
@@ -100,15 +100,15 @@ class Channel:
             FrameError: If what it sent is no frame.
         """
         end = None if timeout_s is None else monotonic() + timeout_s
-        has_looked = False
         while not self._frames:
+            self._read()  # without asking first: what is waited for has almost always come
+            if self._frames:
+                break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
-            if left < 0 and has_looked:
+            if left < 0:
                 return None
-            has_looked = True
             # In slices, because a thread that waits to send may read the frame that this one waits for.
-            if self._poll.poll(max(0.0, left) * 1000):
-                self._read()
+            self._poll.poll(left * 1000)
         return self._frames.popleft()
 
     def _read(self) -> None:
