@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,6 +51,8 @@ class Registrations:
         from shoal.engines.process.shipping import unpickle_value
 
         self._is_installed = True
+        # A library that registers its envs when it is imported will find here what it has registered elsewhere.
+        warnings.filterwarnings("ignore", ".*Overriding environment", UserWarning)
         specs, parts = self._packed
         for data in specs:
             with suppress(Exception):
