@@ -19,7 +19,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
-from shoal.envs.atari import register_with_gymnasium
+from shoal.envs.gymnasiums import prepare
 from shoal.errors import ArgumentError, ShippingError
 from shoal.kernel import is_kind
 from shoal.native import is_native
@@ -212,7 +212,7 @@ def _sources(env: Any, num_envs: int | None) -> list[Any]:
 def _source(env: Any) -> Any:
     if isinstance(env, str):
         module, _, name = env.rpartition(":")
-        register_with_gymnasium(name)
+        prepare(name)
         try:
             if module:
                 importlib.import_module(module)
