@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -68,16 +69,15 @@ def test_minigrid_has_every_id_with_that_limit() -> None:
         assert env.action_space.n == (3 if "Dynamic" in task_id else 7), task_id
 
 
-@pytest.mark.parametrize("task_id", MAZES[:1])
+@pytest.mark.parametrize("task_id", MAZES)
 def test_mazes_say_what_they_lack(task_id: str) -> None:
     from minigrid.envs import wfc
 
-    try:
-        shoal.make_spec(task_id)
-    except BackendUnavailable as error:
-        assert task_id in str(error)
-    else:
-        assert issubclass(wfc.WFCEnv, gym.Env)
+    if Path(wfc.__file__).with_name("patterns").is_dir():
+        pytest.skip("this minigrid has its patterns")
+    for make in (shoal.make_spec, shoal.make_gymnasium):
+        with pytest.raises(BackendUnavailable, match=task_id):
+            make(task_id)
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_options_are_those_of_minigrids_class() -> None:
         assert envs.reset()[0]["image"].shape == (1, 5, 5, 3)
         assert envs.render().shape == (1, 256, 256, 3)
     with pytest.raises(TypeError, match="did you mean size"):
-        shoal.make_gymnasium(EMPTY, siez=8)
+        shoal.make_gymnasium(EMPTY, sizes=8)
 
 
 def test_room_for_the_mission() -> None:
