@@ -19,7 +19,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
-from shoal.envs.gymnasiums import prepare
+from shoal.envs.box2d import check_installed
+from shoal.envs.gymnasiums import register_with_gymnasium
 from shoal.errors import ArgumentError, ShippingError
 from shoal.kernel import is_kind
 from shoal.native import is_native
@@ -212,16 +213,19 @@ def _sources(env: Any, num_envs: int | None) -> list[Any]:
 def _source(env: Any) -> Any:
     if isinstance(env, str):
         module, _, name = env.rpartition(":")
-        prepare(name)
+        register_with_gymnasium(name)
         try:
             if module:
                 importlib.import_module(module)
-            return gym.spec(name)
+            env = gym.spec(name)
         except gym.error.Error as error:
             raise ArgumentError(f"env: {error}") from error
         except ModuleNotFoundError as error:
             raise ArgumentError(f"env: {env!r} names a module that cannot be imported ({error})") from error
-    if isinstance(env, RegisteredSpec) or callable(env):
+    if isinstance(env, RegisteredSpec):
+        check_installed(env)
+        return env
+    if callable(env):
         return env
     hint = "; pass a class or a function that makes the env, not the env itself" if hasattr(env, "step") else ""
     raise ArgumentError(f"env: expected an id, an EnvSpec, a callable or a list of callables, got {env!r}{hint}")

@@ -28,9 +28,8 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from shoal.envs import TASKS
 from shoal.envs.atari import TASKS as ATARI_TASKS
 from shoal.envs.box2d import OLD_IDS as OLD_BOX2D_IDS
-from shoal.envs.box2d import TASKS as BOX2D_TASKS
 from shoal.envs.box2d import check_installed
-from shoal.envs.gymnasiums import prepare
+from shoal.envs.gymnasiums import register_with_gymnasium
 from shoal.envs.minigrid import TASKS as MINIGRID_TASKS
 from shoal.envs.minigrid import is_minigrids
 from shoal.envs.mujoco import OLD_TASKS as OLD_MUJOCO_TASKS
@@ -106,6 +105,7 @@ class Task:
         maker: Any = self.env
         defaults: dict[str, Any] = {}
         if isinstance(maker, RegisteredSpec):
+            check_installed(maker)
             defaults.update(maker.kwargs)
             maker = _attribute(maker.entry_point, self.id) if isinstance(maker.entry_point, str) else maker.entry_point
         found, is_open = _keywords(maker)
@@ -169,7 +169,7 @@ def register(
 def list_all_envs() -> list[str]:
     """Every task id that ``make`` knows: shoal's own first, then registered ones, then Gymnasium's."""
     own = [*TASKS, *(alias for alias, target in _ALIASES.items() if target in TASKS)]
-    return list(dict.fromkeys([*own, *ATARI_TASKS, *BOX2D_TASKS, *MINIGRID_TASKS, *_registered, *gym.registry]))
+    return list(dict.fromkeys([*own, *ATARI_TASKS, *OLD_BOX2D_IDS, *MINIGRID_TASKS, *_registered, *gym.registry]))
 
 
 def find(task_id: Any) -> Task:
@@ -231,7 +231,6 @@ def _box2d(task_id: str) -> Task | None:
     current = gym.registry.get(OLD_BOX2D_IDS.get(task_id, ""))
     if current is None or task_id in gym.registry:
         return None
-    check_installed(task_id)
     return replace(_registration(current), id=task_id)
 
 
@@ -245,7 +244,7 @@ def _minigrid(task_id: str) -> Task | None:
 
 def _in_gymnasium(task_id: str) -> Task:
     module, _, name = task_id.rpartition(":")
-    prepare(name)
+    register_with_gymnasium(name)
     try:
         if module:
             importlib.import_module(module)

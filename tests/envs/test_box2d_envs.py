@@ -13,9 +13,10 @@ pytest.importorskip("Box2D")
 from rows import pool_rows, single_rows
 
 import shoal
-from shoal.envs.box2d import OLD_IDS, TASKS
+from shoal.envs.box2d import OLD_IDS
 from shoal.errors import BackendUnavailable
 
+TASKS = (*OLD_IDS, *OLD_IDS.values(), "BipedalWalker-v3", "BipedalWalkerHardcore-v3")
 # EnvPool's: shape of the observation, shape of the action, time limit, threshold
 FORMS: dict[str, tuple[Any, ...]] = {
     "LunarLander": ((8,), (), 1000, 200.0),
@@ -98,7 +99,7 @@ def test_gymnasiums_door_knows_the_old_ids() -> None:
 def test_a_missing_library_is_named(task_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "Box2D", None)  # type: ignore[arg-type]
     for make in (shoal.make_gymnasium, shoal.make_vec):
-        with pytest.raises(BackendUnavailable, match=r"needs Box2D: pip install 'shoal\[box2d\]'"):
+        with pytest.raises(BackendUnavailable, match=r"LunarLander-v3 needs Box2D: pip install 'shoal\[box2d\]'"):
             make(task_id)
 
 

@@ -1,18 +1,17 @@
-"""Families of envs that Gymnasium names but does not have by itself."""
+"""Envs that Gymnasium knows once the library that has them is imported."""
 
 from __future__ import annotations
 
-from shoal.envs import atari, box2d, minigrid
+from shoal.envs import atari, minigrid
 
-__all__ = ["prepare"]
+__all__ = ["register_with_gymnasium"]
 
 
-def prepare(task_id: str) -> None:
-    """Have Gymnasium know this id, if importing a library does that, and see that what its env needs is installed.
+def register_with_gymnasium(task_id: str) -> None:
+    """Have Gymnasium know this id, if it takes an import to do so.
 
     Raises:
-        BackendUnavailable: If a library is missing.
+        BackendUnavailable: If the library that has the env is not installed.
     """
     atari.register_with_gymnasium(task_id)
     minigrid.register_with_gymnasium(task_id)
-    box2d.check_installed(task_id)

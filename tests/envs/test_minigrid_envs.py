@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,14 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for make in (shoal.make_gymnasium, shoal.make_vec):
         with pytest.raises(BackendUnavailable, match=r"shoal\[minigrid\]"):
             make(KEY)
+
+
+@pytest.mark.slow
+def test_no_library_is_imported_for_the_list_of_ids() -> None:
+    script = "import sys, shoal; shoal.list_all_envs(); shoal.make_spec('CartPole-v1').config; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    assert "shoal.registry" in loaded
+    assert {"minigrid", "Box2D", "pygame", "shoal.envs.minigrid.env"}.isdisjoint(loaded)
 
 
 def test_an_env_that_somebody_registered_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
