@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +75,11 @@ class ArrayGrid(gym.Wrapper[Any, Any, Any, Any]):
         return {**info, "agent_pos": np.asarray(self._grid.agent_pos, np.int32), "mission_id": number}
 
 
+@dataclass(frozen=True)
 class GridMaker:
     """Makes the envs of one id. Its signature lists the options that the env takes, which only minigrid can tell.
 
-    Args:
+    Attributes:
         task_id: One of minigrid's ids.
 
     Example:
@@ -86,8 +88,7 @@ class GridMaker:
         (5, 5, 3)
     """
 
-    def __init__(self, task_id: str) -> None:
-        self.task_id = task_id
+    task_id: str
 
     def __call__(
         self, *, mission_bytes: int | None = None, max_episode_steps: int | None = None, **options: Any
