@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
-from shoal.envs.atari import register_with_gymnasium
+from shoal.envs.box2d import check_installed
+from shoal.envs.gymnasiums import register_with_gymnasium
 from shoal.errors import ArgumentError, ShippingError
 from shoal.kernel import is_kind
 from shoal.native import is_native
@@ -50,6 +52,8 @@ class Registrations:
         from shoal.engines.process.shipping import unpickle_value
 
         self._is_installed = True
+        # A library that registers its envs when it is imported will find here what it has registered elsewhere.
+        warnings.filterwarnings("ignore", ".*Overriding environment", UserWarning)
         specs, parts = self._packed
         for data in specs:
             with suppress(Exception):
@@ -213,12 +217,15 @@ def _source(env: Any) -> Any:
         try:
             if module:
                 importlib.import_module(module)
-            return gym.spec(name)
+            env = gym.spec(name)
         except gym.error.Error as error:
             raise ArgumentError(f"env: {error}") from error
         except ModuleNotFoundError as error:
             raise ArgumentError(f"env: {env!r} names a module that cannot be imported ({error})") from error
-    if isinstance(env, RegisteredSpec) or callable(env):
+    if isinstance(env, RegisteredSpec):
+        check_installed(env)
+        return env
+    if callable(env):
         return env
     hint = "; pass a class or a function that makes the env, not the env itself" if hasattr(env, "step") else ""
     raise ArgumentError(f"env: expected an id, an EnvSpec, a callable or a list of callables, got {env!r}{hint}")

@@ -1,11 +1,13 @@
 """Task ids: from a name to what builds the env.
 
-A name is looked up in five places, in this order:
+A name is looked up in these places, in this order:
 
     compiled      envs that ship with shoal and run on the kernel engine (``shoal.envs``)
     registered    what the program has registered with ``register``
     native        robots of Gymnasium's that run on the native engine (``shoal.envs.mujoco``), if MuJoCo is installed
     Atari         games under EnvPool's ids (``shoal.envs.atari``)
+    Box2D         EnvPool's ids for envs that Gymnasium has under a newer one (``shoal.envs.box2d``)
+    MiniGrid      with EnvPool's observations, for EnvPool's doors alone (``shoal.envs.minigrid``)
     Gymnasium     its registry, also in the form ``"module:id"``, which imports the module first
 
 ``find`` gives a ``Task``: plain data that knows how to load the env's class and which options it takes.
@@ -25,7 +27,11 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.envs import TASKS
 from shoal.envs.atari import TASKS as ATARI_TASKS
-from shoal.envs.atari import register_with_gymnasium
+from shoal.envs.box2d import OLD_IDS as OLD_BOX2D_IDS
+from shoal.envs.box2d import check_installed
+from shoal.envs.gymnasiums import register_with_gymnasium
+from shoal.envs.minigrid import TASKS as MINIGRID_TASKS
+from shoal.envs.minigrid import is_minigrids
 from shoal.envs.mujoco import OLD_TASKS as OLD_MUJOCO_TASKS
 from shoal.envs.mujoco import TASKS as MUJOCO_TASKS
 from shoal.envs.mujoco import has_mujoco
@@ -99,6 +105,7 @@ class Task:
         maker: Any = self.env
         defaults: dict[str, Any] = {}
         if isinstance(maker, RegisteredSpec):
+            check_installed(maker)
             defaults.update(maker.kwargs)
             maker = _attribute(maker.entry_point, self.id) if isinstance(maker.entry_point, str) else maker.entry_point
         found, is_open = _keywords(maker)
@@ -162,7 +169,7 @@ def register(
 def list_all_envs() -> list[str]:
     """Every task id that ``make`` knows: shoal's own first, then registered ones, then Gymnasium's."""
     own = [*TASKS, *(alias for alias, target in _ALIASES.items() if target in TASKS)]
-    return list(dict.fromkeys([*own, *ATARI_TASKS, *_registered, *gym.registry]))
+    return list(dict.fromkeys([*own, *ATARI_TASKS, *OLD_BOX2D_IDS, *MINIGRID_TASKS, *_registered, *gym.registry]))
 
 
 def find(task_id: Any) -> Task:
@@ -177,7 +184,7 @@ def find(task_id: Any) -> Task:
         if not callable(task_id):
             raise ArgumentError(f"task_id: expected a name or a callable that makes an env, got {task_id!r}")
         return Task(getattr(task_id, "__name__", type(task_id).__name__), task_id)
-    return own_task(task_id) or _in_gymnasium(task_id)
+    return own_task(task_id) or _minigrid(task_id) or _in_gymnasium(task_id)
 
 
 def is_shipped(task_id: str) -> bool:
@@ -187,7 +194,7 @@ def is_shipped(task_id: str) -> bool:
 
 def own_task(task_id: str) -> Task | None:
     """The task of this name if it is shoal's own or registered with it."""
-    return _compiled(task_id) or _registered.get(task_id) or _native(task_id) or _atari(task_id)
+    return _compiled(task_id) or _registered.get(task_id) or _native(task_id) or _atari(task_id) or _box2d(task_id)
 
 
 def _compiled(task_id: str) -> Task | None:
@@ -218,6 +225,21 @@ def _native(task_id: str) -> Task | None:
 def _atari(task_id: str) -> Task | None:
     found = ATARI_TASKS.get(task_id)
     return None if found is None else Task(task_id, found.home, found.kwargs, found.max_episode_steps)
+
+
+def _box2d(task_id: str) -> Task | None:
+    current = gym.registry.get(OLD_BOX2D_IDS.get(task_id, ""))
+    if current is None or task_id in gym.registry:
+        return None
+    return replace(_registration(current), id=task_id)
+
+
+def _minigrid(task_id: str) -> Task | None:
+    if not is_minigrids(task_id):
+        return None
+    from shoal.envs.minigrid.env import GridMaker
+
+    return Task(task_id, GridMaker(task_id), {}, MINIGRID_TASKS[task_id])
 
 
 def _in_gymnasium(task_id: str) -> Task:

@@ -1,0 +1,40 @@
+"""Gymnasium's Box2D envs under EnvPool's ids.
+
+They are Gymnasium's own; all that is added is the ids that it no longer has (``LunarLander-v2``), which EnvPool has
+beside the newer ones, with the same env behind both.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from shoal.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
+
+__all__ = ["OLD_IDS", "check_installed"]
+
+OLD_IDS = {
+    "LunarLander-v2": "LunarLander-v3",
+    "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
+    "CarRacing-v2": "CarRacing-v3",
+}
+
+_HOME = "gymnasium.envs.box2d"
+
+
+def check_installed(registered: EnvSpec) -> None:
+    """See that what an env needs is installed, if it is one of Gymnasium's Box2D envs.
+
+    Raises:
+        BackendUnavailable: If it is not.
+    """
+    if not str(registered.entry_point).startswith(_HOME):
+        return
+    # What CarRacing observes is a picture, which pygame draws.
+    needs = ("Box2D", "pygame") if registered.name == "CarRacing" else ("Box2D",)
+    missing = [name for name in needs if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BackendUnavailable(f"{registered.id} needs {' and '.join(missing)}: pip install 'shoal[box2d]'")
