@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import pickle
 import re
@@ -31,7 +32,7 @@ def test_an_id_is_made_as_gymnasium_makes_it() -> None:
 
 
 def test_a_spec_is_made_with_its_own_settings() -> None:
-    spec = gym.spec("CartPole-v1")
+    spec = copy.deepcopy(gym.spec("CartPole-v1"))
     spec.kwargs = {"sutton_barto_reward": True}
     spec.max_episode_steps = 7
     env = recipe_for(spec).factories[0]()
