@@ -49,6 +49,7 @@ SECOND_STAGE = {
     "test_soak",
     "test_start_methods",
     "test_stderr_relay",
+    "test_t32_frames",
     "test_torchrl_async_processes",
     "test_torchrl_batched_parallel",
     "test_torchrl_bridge",

@@ -45,6 +45,7 @@ class TestFewThreads(OfShoal):
     make = partial(shoal.make_pool, engine="thread", num_workers=2)
 
 
+@pytest.mark.slow
 class TestFork(OfShoal):
     make = partial(two_workers, start_method="fork!")
 
@@ -58,6 +59,7 @@ class TestSpawn(OfShoal):
     make = partial(two_workers, start_method="spawn")
 
 
+@pytest.mark.slow
 class TestProcessWithLanes(OfShoal):
     make = partial(two_workers, threads_per_worker=2)
 
@@ -141,10 +143,11 @@ class IgnoresSeeds(ByCommand):
 
 
 class LeavesThreads(ByCommand):
+    enough = threading.Event()
+
     def start(self) -> None:
         super().start()
-        self.enough = threading.Event()
-        threading.Thread(target=self.enough.wait, args=(3,), daemon=True).start()
+        threading.Thread(target=self.enough.wait, args=(60,), daemon=True).start()
 
 
 @pytest.mark.parametrize(
@@ -173,13 +176,17 @@ def test_a_broken_engine_is_found_and_the_rule_named(
         return engine_class if name == "broken" else known(name)
 
     monkeypatch.setattr(choose, "_class_of", class_of)
+    LeavesThreads.enough.clear()
 
     class OfBroken(EngineConformance):
         def make_pool(self, env_fns: EnvFns, **options: Any) -> shoal.Pool:
             return shoal.make_pool(env_fns, engine="broken", **options)
 
-    with pytest.raises(AssertionError, match=f"(?s)rule: .*{told}"):
-        getattr(OfBroken(), broken)()
+    try:
+        with pytest.raises(AssertionError, match=f"(?s)rule: .*{told}"):
+            getattr(OfBroken(), broken)()
+    finally:
+        LeavesThreads.enough.set()
 
 
 def test_a_rule_lets_other_errors_through() -> None:
