@@ -19,6 +19,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
 from shoal.envs.atari import register_with_gymnasium
+from shoal.envs.envpool.names import hint as envpool_hint
 from shoal.errors import ArgumentError, ShippingError
 from shoal.kernel import is_kind
 from shoal.native import is_native
@@ -215,7 +216,7 @@ def _source(env: Any) -> Any:
                 importlib.import_module(module)
             return gym.spec(name)
         except gym.error.Error as error:
-            raise ArgumentError(f"env: {error}") from error
+            raise ArgumentError(f"env: {error}{envpool_hint(name)}") from error
         except ModuleNotFoundError as error:
             raise ArgumentError(f"env: {env!r} names a module that cannot be imported ({error})") from error
     if isinstance(env, RegisteredSpec) or callable(env):

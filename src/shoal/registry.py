@@ -26,6 +26,8 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from shoal.envs import TASKS
 from shoal.envs.atari import TASKS as ATARI_TASKS
 from shoal.envs.atari import register_with_gymnasium
+from shoal.envs.envpool import kind_of
+from shoal.envs.envpool.names import hint as envpool_hint
 from shoal.envs.mujoco import OLD_TASKS as OLD_MUJOCO_TASKS
 from shoal.envs.mujoco import TASKS as MUJOCO_TASKS
 from shoal.envs.mujoco import has_mujoco
@@ -220,6 +222,17 @@ def _atari(task_id: str) -> Task | None:
     return None if found is None else Task(task_id, found.home, found.kwargs, found.max_episode_steps)
 
 
+def envpool_task(task_id: Any) -> Task:
+    """The task that EnvPool itself has under this name.
+
+    Raises:
+        ArgumentError: If it has none.
+        BackendUnavailable: If it is not installed.
+    """
+    kind = kind_of(task_id)
+    return Task(kind.task_id, f"{kind.__module__}:{kind.task_id}")
+
+
 def _in_gymnasium(task_id: str) -> Task:
     module, _, name = task_id.rpartition(":")
     register_with_gymnasium(name)
@@ -230,7 +243,9 @@ def _in_gymnasium(task_id: str) -> Task:
     except (gym.error.Error, ImportError, ValueError) as error:
         close = difflib.get_close_matches(task_id, list_all_envs(), n=3)
         hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
-        raise ArgumentError(f"no task is called {task_id!r}; {hint}shoal.list_all_envs() lists them all") from error
+        raise ArgumentError(
+            f"no task is called {task_id!r}; {hint}shoal.list_all_envs() lists them all{envpool_hint(task_id)}"
+        ) from error
     return _registration(spec)
 
 
