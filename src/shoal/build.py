@@ -209,7 +209,7 @@ def _envpool_recipe(
     kwargs = dict(env_kwargs or {})
     if max_episode_steps is not None:
         kwargs["max_episode_steps"] = max_episode_steps  # for envs that make use of it
-    kind(**kwargs)  # what it refuses is no fault of an env
+    kind(**kwargs).describe(kind.task_id)  # what cannot be run is an error of this call, and no fault of an env
     return recipe_for(kind, num_envs, kwargs, None, kwargs.get("max_episode_steps"))
 
 

@@ -38,7 +38,7 @@ _POOLS_OWN = frozenset(
     }
 )
 _LIMIT = "max_episode_steps"
-_DRAWING = {"render_mode": None, "width": None, "height": None, "camera_id": None}
+_DRAWING = {"render_mode": None, "render_width": None, "render_height": None, "render_camera_id": None}
 _RENDER_MODES = (None, "rgb_array")
 
 
@@ -46,7 +46,8 @@ class EnvPoolEnv(NativeEnv):
     """A task of EnvPool's. Subclasses, made by ``kind``, name it.
 
     Args:
-        **options: What EnvPool calls the config of the task, and ``render_mode``, ``width``, ``height``, ``camera_id``.
+        **options: What EnvPool calls the config of the task, and ``render_mode``, ``render_width``,
+            ``render_height``, ``render_camera_id``.
 
     Raises:
         TypeError: For an option that the task does not have.
@@ -101,9 +102,7 @@ class EnvPoolEnv(NativeEnv):
     @property
     def arguments(self) -> dict[str, Any]:
         """What EnvPool is to be told beside how many envs there are."""
-        names = {name: name if name == "render_mode" else f"render_{name}" for name in _DRAWING}
-        drawing = {names[name]: value for name, value in self._drawing.items() if value is not None}
-        return {**self.options, **drawing}
+        return {**self.options, **{name: value for name, value in self._drawing.items() if value is not None}}
 
     def _try_out(self) -> None:
         """What the user has chosen may crash EnvPool, and with it this process: let it do so in another one first."""
@@ -152,4 +151,5 @@ def spec_of(task_id: str, options: dict[str, Any]) -> Any:
     except ImportError as error:
         raise BackendUnavailable(f"{task_id}: EnvPool cannot load it here: {error}") from error
     except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        raise ArgumentError(f"{task_id} with {options}: EnvPool refuses it: {error or type(error).__name__}") from error
+        why = str(error).partition("\n")[0] or type(error).__name__
+        raise ArgumentError(f"{task_id} with {options}: EnvPool refuses it: {why}") from error

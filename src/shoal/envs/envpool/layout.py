@@ -67,11 +67,14 @@ def layout_of(task_id: str, spec: Any, *, tells_discount: bool) -> Layout:
     players = int(spec.config.max_num_players)
     if players > 1 or "info:players.id" in state:
         raise ArgumentError(
-            f"{task_id} is a task for {players} players, and the envpool engine runs those for one; use EnvPool itself, "
-            "or a PettingZoo env under this interface"
+            f"{task_id} is a task for {players} players, and the envpool engine runs those for one: use EnvPool itself "
+            "or a PettingZoo env"
         )
     seen = {key.removeprefix("obs").removeprefix(":"): key for key in state if key.split(":")[0] == "obs"}
-    observation, seen_names = _tree({name: _space(state[key], "observation") for name, key in seen.items()}, "observation")
+    looks = {name: _space(state[key], "observation") for name, key in seen.items()}
+    observation, seen_names = _tree(looks, "observation")
+    if empty := [leaf.path for leaf in observation.leaves if 0 in leaf.shape]:
+        raise ArgumentError(f"{task_id}: with these options there is nothing in {', '.join(empty)}")
     acts = {key: action[key] for key in action if key not in _IDS}
     told, act_names = _tree({key: _space(spec, "action") for key, spec in acts.items()}, "action")
     infos = {

@@ -24,7 +24,9 @@ _FAMILIES = {
     ),
     "MetaWorld": "MetaWorld/.*",
     "MiniGrid": "(MiniGrid|BabyAI)-.*",
-    "MuJoCo Playground": "(MuJoCoPlayground/.*|(Aero|Aloha|Apollo|Barkour|Berkeley|G1|Go1|H1|Leap|Op3|Panda|Spot|T1)[A-Z].*)",
+    "MuJoCo Playground": (
+        "(MuJoCoPlayground/.*|(Aero|Aloha|Apollo|Barkour|Berkeley|G1|Go1|H1|Leap|Op3|Panda|Spot|T1)[A-Z].*)"
+    ),
     "MyoSuite": "(MyoSuite/.*|(myo|Myo|motor)[A-Z].*)",
     "PGX": (
         "((Chinese)?Go[0-9]+x[0-9]+|TicTacToe|ConnectFour|Hex|Othello|KuhnPoker|LeducHoldem|Play2048|(Animal)?Shogi|"

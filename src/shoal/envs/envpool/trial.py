@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess  # noqa: S404
+import subprocess
 import sys
 import warnings
 from functools import cache
@@ -19,7 +19,7 @@ import numpy as np
 
 from shoal.errors import ArgumentError
 
-_STEPS = 4
+_ENVS, _STEPS = 3, 50
 _DEADLINE_S = 120.0
 
 
@@ -35,7 +35,7 @@ def try_out(task_id: str, arguments: dict[str, Any]) -> None:
         raise ArgumentError(f"{task_id}: an option has to be plain data: {error}") from None
     trouble = _trouble(wish)
     if trouble:
-        raise ArgumentError(f"{task_id} with {arguments}: EnvPool fails, as a trial in another process shows: {trouble}")
+        raise ArgumentError(f"{task_id} with {arguments}: a trial of it in another process failed: {trouble}")
 
 
 def _plain(value: Any) -> Any:
@@ -65,27 +65,34 @@ def _trouble(wish: str) -> str:
         return f"it was not done after {_DEADLINE_S:.0f} s"
     if done.returncode == 0:
         return ""
-    said = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-    how = f"it ended with {signal.Signals(-done.returncode).name}" if done.returncode < 0 else "it raised"
-    return ": ".join([how, *said])
+    # The last line that is no frame of a stack in C++.
+    said = [line for line in done.stderr.splitlines() if line.strip() and not line.strip().startswith(("@", "***"))]
+    code = done.returncode
+    how = f"it ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
+    return ": ".join([how, *said[-1:]])
 
 
 def main() -> None:
-    """Make one env of what stdin says, begin an episode, and draw it if it can be drawn."""
-    import envpool
-
+    """Make a few envs of what stdin says, take some steps in them, and draw one if it can be drawn."""
+    from shoal.envs.envpool import library
     from shoal.envs.envpool.layout import layout_of
 
     task_id, arguments = json.load(sys.stdin)
     warnings.simplefilter("ignore")
-    pool = envpool.make_gymnasium(task_id, num_envs=1, num_threads=1, **arguments)
+    spec = library().make_spec(task_id, num_envs=_ENVS, **_of_env(arguments))
+    layout = layout_of(task_id, spec, tells_discount=False)  # before anything runs: it knows some of what cannot
+    pool = library().make_gymnasium(task_id, num_envs=_ENVS, num_threads=1, **arguments)
     pool.reset()
-    space = layout_of(task_id, pool.spec, tells_discount=False).action.space
+    space = layout.action.space
     space.seed(0)
     for _ in range(_STEPS):
-        pool.step(np.asarray([space.sample()]))
+        pool.step(np.asarray([space.sample() for _ in range(_ENVS)]))
     if "render_mode" in arguments:
         pool.render(env_ids=[0])
+
+
+def _of_env(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if not name.startswith("render_")}
 
 
 if __name__ == "__main__":
