@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.errors import StateError
+from shoal.errors import ArgumentError, StateError
 from shoal.seeding import entropy
 
 if TYPE_CHECKING:
@@ -121,12 +121,17 @@ class EnvPoolSim:
     def reset(
         self, ids: Ids, seeds: Mapping[int, int], options: Mapping[int, Mapping[str, Any]], out: Columns
     ) -> Errors:
-        """Begin episodes, in new envs where there is a seed."""
+        """Begin episodes, in new envs where there is a seed. Envs with options are refused: EnvPool's take none."""
+        refused: Errors = {
+            i: ArgumentError(f"options: EnvPool's envs take none at a reset, got {wish!r}") for i, wish in options.items()
+        }
+        if refused:
+            ids = np.array([i for i in ids.tolist() if i not in refused], np.int32)
         homeless = [i for i in ids.tolist() if i in seeds or self._homes[i] is None]
         if homeless:
             self._move_in(homeless, [_seed(seeds.get(i, entropy())) for i in homeless])
         self._run([(house, members, None) for house, members in self._at_home(ids)], out)
-        return {}
+        return refused
 
     def next_episode(self, ids: Ids, out: Columns) -> Errors:
         """Go on where episodes have ended, as EnvPool does by itself; what the pool has cut short begins anew."""
@@ -228,7 +233,14 @@ class EnvPoolView:
     """What can be asked of one env: its picture, and the options that all of them have."""
 
     def __init__(self, sim: EnvPoolSim, env_id: int) -> None:
-        self._sim, self._env_id = sim, env_id
+        self.__dict__.update(_sim=sim, _env_id=env_id)
+
+    if TYPE_CHECKING:
+        _sim: EnvPoolSim
+        _env_id: int
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{self._sim.kind.task_id}: {name!r} cannot be set in an env of EnvPool's")
 
     @property
     def unwrapped(self) -> EnvPoolView:
