@@ -24,7 +24,9 @@ def test_the_extra_is_named() -> None:
 
 
 @pytest.mark.usefixtures("no_envpool")
-@pytest.mark.parametrize("task_id", ["CoinrunEasy-v0", "MetaWorld/Reach-v3", "myoElbowPose1D6MFixed-v0", "TakeCover-v1"])
+@pytest.mark.parametrize(
+    "task_id", ["CoinrunEasy-v0", "MetaWorld/Reach-v3", "myoElbowPose1D6MFixed-v0", "TakeCover-v1"]
+)
 def test_ids_of_envpools_lead_to_its_engine(task_id: str) -> None:
     for make in (shoal.make_vec, shoal.make_gymnasium):
         with pytest.raises(ArgumentError, match="engine='envpool'"):

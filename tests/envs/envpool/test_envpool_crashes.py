@@ -83,7 +83,8 @@ def test_whatever_else_is_sent_the_program_goes_on() -> None:
         refused(lambda: envs.step(np.zeros(len(bad), np.int32), bad))
         refused(lambda: envs.reset(env_id=bad))
         refused(lambda: envs.render(bad))
-    for bad in (None, [], {}, {"action": np.zeros(3)}, "xyz", np.full(3, "a"), np.zeros((3, 1), int), [[0], [0, 1], [1]]):
+    ragged = [[0], [0, 1], [1]]
+    for bad in (None, [], {}, {"action": np.zeros(3)}, "xyz", np.full(3, "a"), np.zeros((3, 1), int), ragged):
         refused(lambda: envs.step(bad))
         refused(lambda: envs.send(bad))
     refused(lambda: envs.recv())

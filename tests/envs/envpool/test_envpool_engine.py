@@ -151,10 +151,10 @@ def test_what_envpool_cannot_do_is_refused_when_the_pool_is_made(task_id: Any, o
 
 
 def test_unknown_options_are_named() -> None:
-    with pytest.raises(TypeError, match="hight"):
-        shoal.make_pool("Catch-v0", 2, engine="envpool", env_kwargs={"hight": 3})
+    with pytest.raises(TypeError, match="heights"):
+        shoal.make_pool("Catch-v0", 2, engine="envpool", env_kwargs={"heights": 3})
     with pytest.raises(TypeError, match="height"):
-        shoal.make_gymnasium("Catch-v0", engine="envpool", hight=3)
+        shoal.make_gymnasium("Catch-v0", engine="envpool", heights=3)
 
 
 def test_snapshots_options_and_pictures_are_refused_and_nothing_has_moved(make_pool: Callable[..., Pool]) -> None:

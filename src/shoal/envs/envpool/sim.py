@@ -64,7 +64,7 @@ class House:
         layout = self._layout
         # Copies, even of all rows: EnvPool reads them in its threads, while others may be written here.
         arrays = [
-            np.array(leaf[ids], dtype, order="C").reshape(len(ids), *shape)
+            np.ascontiguousarray(leaf[ids], dtype).reshape(len(ids), *shape)
             for leaf, dtype, shape in zip(action, layout.action_dtypes, layout.action_shapes, strict=True)
         ]
         self.pool._send([places, places.copy(), *(arrays[leaf] for leaf in layout.action_order)])
@@ -123,7 +123,8 @@ class EnvPoolSim:
     ) -> Errors:
         """Begin episodes, in new envs where there is a seed. Envs with options are refused: EnvPool's take none."""
         refused: Errors = {
-            i: ArgumentError(f"options: EnvPool's envs take none at a reset, got {wish!r}") for i, wish in options.items()
+            i: ArgumentError(f"options: EnvPool's envs take none at a reset, got {wish!r}")
+            for i, wish in options.items()
         }
         if refused:
             ids = np.array([i for i in ids.tolist() if i not in refused], np.int32)
