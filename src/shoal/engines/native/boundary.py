@@ -40,7 +40,7 @@ class Boundary:
     def __init__(self, config: EngineConfig, sim: BatchSim, rows: Rows) -> None:
         count = config.num_envs
         self._sim = sim
-        self._go_on = getattr(sim, "next_episode", None) or self._start_anew
+        self._next_episode = getattr(sim, "next_episode", None)
         self._mode = config.autoreset
         self._limit = config.max_episode_steps
         self._all = np.arange(count, dtype=np.int32)
@@ -84,8 +84,12 @@ class Boundary:
 
     # ------------------------------------------------------------------ the two things that happen to envs
 
-    def _start_anew(self, ids: Ids, columns: Columns) -> Errors:
-        return self._sim.reset(ids, {}, {}, columns)
+    def _go_on(self, ids: Ids, columns: Columns) -> Errors:
+        """Begin the episodes that follow on those that have ended."""
+        if self._next_episode is None:
+            return self._sim.reset(ids, {}, {}, columns)
+        errors: Errors = self._next_episode(ids, columns)
+        return errors
 
     def _begin(self, ids: Ids, errors: Errors, rows: _Block) -> Errors:
         """Note resets. Envs that failed are where they were, with an episode that has no steps yet."""
