@@ -33,6 +33,7 @@ SECOND_STAGE = {
     "test_ding_others",
     "test_doctor",
     "test_doctor_command",
+    "test_envpool_crashes",
     "test_envs_are_gymnasiums",
     "test_faces_tell_of_faults",
     "test_kernel_faults",

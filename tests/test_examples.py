@@ -83,6 +83,8 @@ def test_code_blocks_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path
         pytest.importorskip("mujoco.batch")
     if page.stem == "atari":
         pytest.importorskip("ale_py")
+    if page.stem == "envpool_engine":
+        pytest.importorskip("envpool")
     # A script by the name of a library would be found in its place.
     script = tmp_path / f"page_{page.stem}.py"
     script.write_text(blocks_of(page), encoding="utf-8")

@@ -12,6 +12,7 @@ from shoal.black_box import BlackBox, FaultFiles
 from shoal.engines.base import Engine, EngineConfig, Timeouts
 from shoal.engines.choose import build_engine, has_numba
 from shoal.engines.lane import closing_on_error
+from shoal.envs.envpool import kind_of
 from shoal.errors import ArgumentError
 from shoal.nan_watch import POLICIES as NAN_POLICIES
 from shoal.pool import Pool
@@ -172,6 +173,8 @@ def own_recipe(
     keyword is one that shoal's knows, and nothing is to be wrapped around it. A native env has the same keywords in
     the whole pool.
     """
+    if engine == "envpool":
+        return _envpool_recipe(env, num_envs, env_kwargs, wrappers, max_episode_steps)
     task = own_task(env) if isinstance(env, str) else None
     if task is None:
         return None
@@ -186,6 +189,26 @@ def own_recipe(
     limit = task.time_limit if max_episode_steps is None else max_episode_steps
     recipe = recipe_for(task.env, num_envs, kwargs, wrappers, limit)
     return replace(recipe, name=env, registered=registered)
+
+
+def _envpool_recipe(
+    env: Any,
+    num_envs: int | None,
+    env_kwargs: EnvKwargs,
+    wrappers: Sequence[Wrapper] | None,
+    max_episode_steps: int | None,
+) -> Recipe:
+    """How to have EnvPool run a task of its own, under its id or as the class that ``kind_of`` made of it."""
+    kind = kind_of(env)
+    if wrappers:
+        raise ArgumentError("wrappers: EnvPool's envs have no Python side that could be wrapped")
+    if not isinstance(env_kwargs, Mapping | None):
+        raise ArgumentError("env_kwargs: EnvPool has one set of options for all envs, so it has to be one mapping")
+    kwargs = dict(env_kwargs or {})
+    if max_episode_steps is not None:
+        kwargs["max_episode_steps"] = max_episode_steps  # for envs that make use of it
+    kind(**kwargs).describe(kind.task_id)  # what cannot be run is an error of this call, and no fault of an env
+    return recipe_for(kind, num_envs, kwargs, None, kwargs.get("max_episode_steps"))
 
 
 def _is_gymnasiums_own(registered: EnvSpec, task: Task) -> bool:

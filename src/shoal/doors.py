@@ -50,8 +50,9 @@ def make_vec(
             dm_env's or a parallel one of PettingZoo's), or a list of such callables, each env its own.
         num_envs: How many envs; for a list, its length.
         engine: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` for compiled envs, ``"native"`` for those that a
-            simulator runs, or ``"auto"``, which takes one of these two if it can, else measures the env and chooses;
-            ``stats().engine_reason`` says why.
+            simulator runs, ``"envpool"`` for EnvPool's own envs if that package is installed, or ``"auto"``, which
+            takes the kernel or native engine if it can, else measures the env and chooses; ``stats().engine_reason``
+            says why.
         num_workers: Threads or processes; by default one thread per env, or one process per usable core.
         batch_size: Rows per ``recv``. Smaller than ``num_envs``, it makes the pool asynchronous.
         autoreset: ``"next_step"``, ``"same_step"`` or ``"disabled"``, as in Gymnasium.

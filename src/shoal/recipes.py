@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
 from shoal.envs.box2d import check_installed
+from shoal.envs.envpool.names import hint as envpool_hint
 from shoal.envs.gymnasiums import register_with_gymnasium
 from shoal.errors import ArgumentError, ShippingError
 from shoal.kernel import is_kind
@@ -219,7 +220,7 @@ def _source(env: Any) -> Any:
                 importlib.import_module(module)
             env = gym.spec(name)
         except gym.error.Error as error:
-            raise ArgumentError(f"env: {error}") from error
+            raise ArgumentError(f"env: {error}{envpool_hint(name)}") from error
         except ModuleNotFoundError as error:
             raise ArgumentError(f"env: {env!r} names a module that cannot be imported ({error})") from error
     if isinstance(env, RegisteredSpec):

@@ -29,6 +29,8 @@ from shoal.envs import TASKS
 from shoal.envs.atari import TASKS as ATARI_TASKS
 from shoal.envs.box2d import OLD_IDS as OLD_BOX2D_IDS
 from shoal.envs.box2d import check_installed
+from shoal.envs.envpool import kind_of
+from shoal.envs.envpool.names import hint as envpool_hint
 from shoal.envs.gymnasiums import register_with_gymnasium
 from shoal.envs.minigrid import TASKS as MINIGRID_TASKS
 from shoal.envs.minigrid import is_minigrids
@@ -242,6 +244,17 @@ def _minigrid(task_id: str) -> Task | None:
     return Task(task_id, GridMaker(task_id), {}, MINIGRID_TASKS[task_id])
 
 
+def envpool_task(task_id: Any) -> Task:
+    """The task that EnvPool itself has under this name.
+
+    Raises:
+        ArgumentError: If it has none.
+        BackendUnavailable: If it is not installed.
+    """
+    kind = kind_of(task_id)
+    return Task(kind.task_id, f"{kind.__module__}:{kind.task_id}")
+
+
 def _in_gymnasium(task_id: str) -> Task:
     module, _, name = task_id.rpartition(":")
     register_with_gymnasium(name)
@@ -252,7 +265,9 @@ def _in_gymnasium(task_id: str) -> Task:
     except (gym.error.Error, ImportError, ValueError) as error:
         close = difflib.get_close_matches(task_id, list_all_envs(), n=3)
         hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
-        raise ArgumentError(f"no task is called {task_id!r}; {hint}shoal.list_all_envs() lists them all") from error
+        raise ArgumentError(
+            f"no task is called {task_id!r}; {hint}shoal.list_all_envs() lists them all{envpool_hint(task_id)}"
+        ) from error
     return _registration(spec)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shoal.native import Errors, NativeEnv
 
 _ONLY = np.zeros(1, np.int32)
+_UNASKED: Any = object()  # nobody has asked for the reset: it is due because an episode has ended
 
 
 class PlainNativeEnv(gym.Env[Any, Any]):
@@ -42,10 +43,16 @@ class PlainNativeEnv(gym.Env[Any, Any]):
             {field.name: np.zeros((1, *field.shape), field.dtype) for field in spec.info},
         )
 
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
-        seeds = {} if seed is None else {0: seed}
-        self._raise(self._sim.reset(_ONLY, seeds, {0: options} if options else {}, self._columns))
+    def reset(
+        self, *, seed: int | None = _UNASKED, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; without arguments the one that follows on the last."""
+        go_on = getattr(self._sim, "next_episode", None)
+        if seed is _UNASKED and options is None and go_on is not None:
+            self._raise(go_on(_ONLY, self._columns))
+        else:
+            seeds = {} if seed is None or seed is _UNASKED else {0: seed}
+            self._raise(self._sim.reset(_ONLY, seeds, {0: options} if options else {}, self._columns))
         return self._observation(), self._info(is_first=True)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

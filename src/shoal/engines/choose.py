@@ -14,7 +14,7 @@ from shoal.machine import usable_cores
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NAMES = ("auto", "serial", "thread", "process", "kernel", "native")
+NAMES = ("auto", "serial", "thread", "process", "kernel", "native", "envpool")
 
 # A batch that takes less than this is not worth handing to other processes: what they save in a bare stepping loop
 # they take back from the policy that runs between two steps. See docs/performance.md for the measurements.
@@ -29,9 +29,11 @@ def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
         name, reason = _choose(config)
     elif name == "kernel":
         name, reason = _compiled_or_plain(config)
-    elif name == "native" and not config.is_native:
+    elif name == "envpool" and config.is_native:
+        name, reason = "native", "EnvPool runs all envs at once"
+    elif name in ("native", "envpool") and not config.is_native:
         raise ArgumentError(
-            f"engine: the native engine runs NativeEnv classes without wrappers, and {config.name} is none"
+            f"engine: the {name} engine runs NativeEnv classes without wrappers, and {config.name} is none"
         )
     try:
         return _started(name, config), reason

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from kernel_kinds import assert_same, rows_of
-from native_kinds import Drift, Pieces, Steady
+from native_kinds import Drift, DriftSim, Pieces, Steady
 
 import shoal
 from shoal.errors import ArgumentError, EnvCallError, EnvConstructError, EnvResetError, EnvStepError, StateError
@@ -261,3 +261,36 @@ def test_close_ends_the_simulator_and_may_be_called_twice() -> None:
     assert pool.stats().resets == 2
     with pytest.raises(StateError):
         pool.reset()
+
+
+class GoesOnSim(DriftSim):
+    """Points that go on from where their episode has ended, unless a reset is asked for."""
+
+    def next_episode(self, ids: Any, out: Any) -> dict[int, Exception]:
+        places = self.x[ids].copy()
+        errors = self.reset(ids, {}, {}, out)
+        self.x[ids] = places
+        self._look(ids, out)
+        return errors
+
+
+class GoesOn(Drift):
+    """Its kind."""
+
+    def simulate(self, num_envs: int, num_threads: int) -> GoesOnSim:
+        return GoesOnSim(self, num_envs)
+
+
+@pytest.mark.parametrize("engine", ["native", "serial"])
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_a_simulator_may_go_on_where_an_episode_has_ended(
+    engine: str, autoreset: str, make_pool: Callable[..., Pool]
+) -> None:
+    pool = make_pool(GoesOn, 1, engine=engine, autoreset=autoreset, seed=1)
+    first = pool.reset().obs
+    push = np.ones((1, 2), np.float32)
+    for _ in range(40):  # there is a boundary every few steps, and no way back
+        pool.step(push)
+    assert pool.stats().episodes > 3
+    assert pool.latest().obs[0, :2].min() > 7.0  # further than any one episode leads
+    assert np.array_equal(pool.reset(seed=1).obs, first)

@@ -40,6 +40,7 @@ class Boundary:
     def __init__(self, config: EngineConfig, sim: BatchSim, rows: Rows) -> None:
         count = config.num_envs
         self._sim = sim
+        self._next_episode = getattr(sim, "next_episode", None)
         self._mode = config.autoreset
         self._limit = config.max_episode_steps
         self._all = np.arange(count, dtype=np.int32)
@@ -61,7 +62,8 @@ class Boundary:
             self.seeds[i] = seed if seed < 2**63 else -1
         options = {i: wish.options for i, wish in wishes.items() if wish.options}
         self.steps[ids] = 0
-        errors = self._begin(ids, seeds, options, self._blocks[block])
+        rows = self._blocks[block]
+        errors = self._begin(ids, self._sim.reset(ids, seeds, options, rows.columns), rows)
         return {i: self._fault(error, i, "reset", 0) for i, error in errors.items()}
 
     def step(self, ids: Ids | None, block: int) -> Faults:
@@ -73,7 +75,7 @@ class Boundary:
         if not due.any():
             return self._move(ids, rows)
         everyone = self._all if ids is None else ids
-        errors = self._begin(everyone[due], {}, {}, rows)
+        errors = self._begin(everyone[due], self._go_on(everyone[due], rows.columns), rows)
         faults = {i: self._fault(error, i, "step", 0) for i, error in errors.items()}
         if not due.all():
             faults.update(self._move(everyone[~due], rows))
@@ -82,9 +84,15 @@ class Boundary:
 
     # ------------------------------------------------------------------ the two things that happen to envs
 
-    def _begin(self, ids: Ids, seeds: Any, options: Any, rows: _Block) -> Errors:
-        """Reset envs. Those that fail are where they were, with an episode that has no steps yet."""
-        errors = self._sim.reset(ids, seeds, options, rows.columns)
+    def _go_on(self, ids: Ids, columns: Columns) -> Errors:
+        """Begin the episodes that follow on those that have ended."""
+        if self._next_episode is None:
+            return self._sim.reset(ids, {}, {}, columns)
+        errors: Errors = self._next_episode(ids, columns)
+        return errors
+
+    def _begin(self, ids: Ids, errors: Errors, rows: _Block) -> Errors:
+        """Note resets. Envs that failed are where they were, with an episode that has no steps yet."""
         good = _without(ids, errors)
         rows.begin(good)
         self.steps[good] = 0
@@ -133,7 +141,7 @@ class Boundary:
         for name, final in self._final_info.items():
             final[ids] = rows.columns.info[name][ids]
         lengths = {i: int(self.steps[i]) for i in ids.tolist()}
-        errors = self._sim.reset(ids, {}, {}, rows.columns)
+        errors = self._go_on(ids, rows.columns)
         good = _without(ids, errors)
         rows.first[good] = True
         rows.are_up["first"] = True

@@ -82,6 +82,7 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
         ArgumentError: For a value that makes no sense.
     """
     options, takes_any = task.options()
+    fixed = {name: value for name, value in dialect.FIXED.items() if task.is_native and name in options}
     if task.is_native:
         given = dialect.own_options(task.env, options, given)
         options = dialect.known_options(task.env, options, given)
@@ -97,7 +98,6 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
     rest = {name: _like(options.get(name), value) for name, value in rest.items()}
     shown = {name: value for name, value in {**options, **rest}.items() if value is not inspect.Parameter.empty}
     rendering = _rendering({**render_defaults, **{k: v for k, v in given.items() if k in render_defaults}}, config)
-    fixed = dialect.FIXED if task.is_native else {}
     return Settings({**config, **shown}, {**task.kwargs, **fixed, **rest}, rendering)
 
 

@@ -24,7 +24,7 @@ def known_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any
     """The options of a kind of env with their defaults, and EnvPool's names for them with the values they have."""
     ends: dict[str, Any] = {}
     for name, default in options.items():
-        if name.endswith(_RANGE):
+        if name.endswith(_RANGE) and isinstance(default, (list, tuple)):
             stem = name.removesuffix(_RANGE)
             ends[f"{stem}_min"], ends[f"{stem}_max"] = given.get(name, default)
     aliases = {
@@ -47,7 +47,7 @@ def own_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any])
     for name, default in options.items():
         stem = name.removesuffix(_RANGE)
         ends = [f"{stem}_min", f"{stem}_max"]
-        if name.endswith(_RANGE) and any(end in own for end in ends):
+        if name.endswith(_RANGE) and isinstance(default, (list, tuple)) and any(end in own for end in ends):
             for end in ends:
                 _refuse_both(own, end, name)
             own[name] = tuple(own.pop(end, value) for end, value in zip(ends, default, strict=True))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ArgumentError
 from shoal.faces.envpool.spec import EnvSpec
-from shoal.registry import find
+from shoal.registry import envpool_task, find
 
 if TYPE_CHECKING:
     from shoal.faces.envpool.base import EnvPoolBase
@@ -36,7 +36,8 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
             - ``thread_affinity_offset``: the first CPU to pin workers to; -1 pins none.
             - ``autoreset``: ``"next_step"`` as in EnvPool, ``"same_step"``, which has the last observations in
               ``info["final_obs"]``, or ``"disabled"``.
-            - ``engine``: ``"auto"`` runs compiled envs on the kernel engine and chooses for others; see ``make_vec``.
+            - ``engine``: ``"auto"`` runs compiled envs on the kernel engine and chooses for others, ``"envpool"`` has
+              EnvPool itself run them; see ``make_vec``.
             - ``on_fault``, ``on_nan``, ``fault_dir``, ``construct_timeout``, ``reset_timeout``, ``step_timeout``,
               ``close_timeout``: what becomes of envs that fail or hang; see ``make_vec``.
             - ``gym_reset_return_info``: whether the classic ``reset`` returns an info, too.
@@ -90,7 +91,8 @@ def make_spec(task_id: Any, **config: Any) -> EnvSpec:
 def _spec(task_id: Any, config: dict[str, Any], *, reset_returns_info: bool) -> EnvSpec:
     if isinstance(task_id, EnvSpec):
         return EnvSpec(task_id.task, {**task_id.given, **config}, reset_returns_info)
-    return EnvSpec(find(task_id), config, reset_returns_info)
+    task = envpool_task(task_id) if config.get("engine") == "envpool" else find(task_id)
+    return EnvSpec(task, config, reset_returns_info)
 
 
 @cache

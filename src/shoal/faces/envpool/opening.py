@@ -66,15 +66,17 @@ def _env_kwargs(spec: EnvSpec) -> Any:
     if _LIMIT in options and not isinstance(task.env, RegisteredSpec):
         # Its limit may be one of games that go on over several episodes.
         kwargs[_LIMIT] = spec.settings.config[_LIMIT]
+    # EnvPool's own envs know how to be drawn by EnvPool's names.
+    prefix = "render_" if "render_camera_id" in options else ""
     if rendering.camera_id is not None:
-        if "camera_id" not in options and not takes_any:
+        if f"{prefix}camera_id" not in options and not takes_any:
             raise ArgumentError(f"render_camera_id: {task.id} has no cameras to choose from")
-        kwargs["camera_id"] = rendering.camera_id
+        kwargs[f"{prefix}camera_id"] = rendering.camera_id
     if rendering.mode is None:
         return kwargs
     if task.is_native:
         # It draws in any size, which is better than to change that of its pictures.
-        sizes = {"width": rendering.width, "height": rendering.height}
+        sizes = {f"{prefix}width": rendering.width, f"{prefix}height": rendering.height}
         kwargs.update({name: size for name, size in sizes.items() if size is not None and name in options})
     can_draw = (
         task.is_compiled
