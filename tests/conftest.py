@@ -41,6 +41,7 @@ SECOND_STAGE = {
     "test_leak_checks",
     "test_minari_export",
     "test_process_life",
+    "test_python_snapshots",
     "test_recycling",
     "test_replay_command",
     "test_replaying",

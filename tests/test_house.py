@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
     {"faults"},
     {"spec", "seeding"},
     {"arrays", "batch", "kernel", "native"},
-    {"slot", "adapters"},
+    {"slot", "adapters", "keeping"},
     {"stats", "trace"},
     {"engines", "envs"},
     {"nan_watch", "readiness", "recipes", "recording", "recovery", "registry", "snapshot", "traffic"},

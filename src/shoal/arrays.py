@@ -156,6 +156,14 @@ class Rows:
         self.info = {name: columns[f"info.{name}"] for name in fields}
         self.final_info = {name: columns[f"final_info.{name}"] for name in fields} if layout.with_final else {}
 
+    def of_block(self, block: int) -> Columns:
+        """The rows of one block, by name; object leaves are not among them."""
+        return {
+            **{name: getattr(self, name)[block] for name in ("reward", "elapsed", "terminated", "truncated", "first")},
+            **{f"obs{j}": column[block] for j, column in enumerate(self.obs) if column is not None},
+            **{f"info_{name}": column[block] for name, column in self.info.items()},
+        }
+
 
 def words(array: np.ndarray[Any, Any]) -> memoryview:
     """A one-dimensional array as a memoryview: reading and writing single items takes a third of the time."""

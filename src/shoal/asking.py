@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from shoal.engines.base import Call, Command, Request
-from shoal.errors import StateError
+from shoal.errors import FaultError, StateError
+from shoal.faults import fault_from
 from shoal.slot import Autoreset
-from shoal.snapshot import Snapshot, check_snapshot, snapshots
+from shoal.snapshot import OneByOne, Snapshot, TakesSnapshots, Whole, check_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,23 +70,38 @@ class Asking:
         ids = self._refuse_busy(dispatch.check_ids(env_id))
         ready = dispatch.ready
         ready.refuse_unready([i for i in ids if ready.fresh_N[i] or i in ready.faulted])
-        return Snapshot(self._engine.spec.id, snapshots(self._engine).snapshot(ids, dispatch.reader.block))
+        return Snapshot(self._engine.spec.id, self._snapshots().snapshot(ids, dispatch.reader.block))
 
     def restore(self, snapshot: Snapshot, env_id: Ids) -> None:
         """Make idle envs what others were."""
         dispatch = self._dispatch
         ids = self._refuse_busy(dispatch.check_ids(env_id))
-        engine = snapshots(self._engine)
-        check_snapshot(snapshot, self._engine.spec.id, len(ids), engine.snapshot(ids[:1], dispatch.reader.block))
+        own = self._snapshots()
+        check_snapshot(snapshot, self._engine.spec.id, len(ids), own.like(ids, dispatch.reader.block))
         dispatch.reader.next_block(keep_rows=True)
-        engine.restore(ids, dispatch.reader.block, snapshot.arrays)
+        try:
+            own.restore(ids, dispatch.reader.block, snapshot.arrays)
+        except (FaultError, KeyboardInterrupt) as error:
+            # Some envs may have become others, and the rows are still those of before.
+            summary = f"restore: {error}".splitlines()[0]
+            fault = replace(fault_from(error, env_id=ids[0], phase="call"), summary=summary)
+            dispatch.ready.note_faults(ids, [fault] * len(ids))
+            raise
         dispatch.drop_faults(ids)
         dispatch.recovery.forgive(ids)
         if dispatch.box is not None:
             dispatch.box.note_restore(ids)
         dispatch.ready.note_reset(ids)
+        dispatch.reader.note_restore(ids)
         if dispatch.autoreset is Autoreset.DISABLED:
             dispatch.ready.note_ends(ids, dispatch.reader.latest(ids))
+
+    def _snapshots(self) -> Whole | OneByOne:
+        """Engines that hold their envs as arrays copy them; others have to ask env by env."""
+        engine = self._engine
+        if hasattr(engine, "snapshot"):
+            return Whole(cast("TakesSnapshots", engine))
+        return OneByOne(engine.rows, self.ask, self._dispatch.reader.objects)
 
     def _refuse_busy(self, ids: list[int]) -> list[int]:
         if busy := [i for i in ids if self._dispatch.traffic.is_busy(i)]:

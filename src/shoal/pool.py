@@ -249,10 +249,11 @@ class Pool:
     def snapshot(self, env_id: Ids = None) -> Snapshot:
         """Everything that all envs, or those in ``env_id``, are: state, generator, episode, last row.
 
-        It can be kept, pickled, and restored any number of times. Only compiled and native envs can do this.
+        It can be kept, pickled, and restored any number of times. Compiled and native envs can do this, and Python
+        envs that have ``snapshot()`` and ``restore(state)``; see ``shoal.keeping``.
 
         Raises:
-            StateError: If the engine cannot, or one of the envs is under way.
+            StateError: If one of the envs cannot, or is under way.
         """
         with self._gate:
             self._dispatch.settle()

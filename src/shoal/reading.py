@@ -40,7 +40,7 @@ class RowReader:
         self._blocks = rows.layout.blocks
         self._views = not copy and self._blocks > 1
         self._is_plain = self._tree.is_single and not self._tree.has_objects
-        self._objects: dict[int, list[Any]] = {}
+        self.objects: dict[int, list[Any]] = {}
         self._env_id_N = np.arange(rows.layout.num_envs, dtype=np.int32)
         # Indexing a column by its block takes as long as copying a small one: done once.
         scalars = (rows.reward, rows.terminated, rows.truncated, rows.elapsed, rows.first)
@@ -112,6 +112,15 @@ class RowReader:
             self._fault_rows.write_again(batch)
         return batch
 
+    def note_restore(self, ids: Sequence[int]) -> None:
+        """These envs have become what others were: a fault that cut one of them short is no longer its past."""
+        if self._fault_rows is None:
+            return
+        batch = self._gather(np.array(ids, np.int32))
+        if self._tree.has_objects:
+            self._put_objects(batch)
+        self._fault_rows.done(batch, is_everyone=False)
+
     @property
     def cuts(self) -> int:
         """Episodes that faults have cut short."""
@@ -157,7 +166,7 @@ class RowReader:
         for place, j in enumerate(places):
             batch.obs[j] = column = np.full(len(batch), None, object)
             for row, env_id in enumerate(batch.env_id.tolist()):
-                objects = self._objects.get(env_id)
+                objects = self.objects.get(env_id)
                 if objects:
                     column[row] = objects[place]
         batch.obs = self._tree.unflatten(batch.obs)
@@ -171,7 +180,7 @@ class RowReader:
         for row, extra in extras.items():
             env_id = int(batch.env_id[row])
             if extra.objects is not None:
-                self._objects[env_id] = extra.objects
+                self.objects[env_id] = extra.objects
             if extra.has_final:
                 finals[row] = (self._final_obs(env_id, extra), extra.final_info or {})
             if extra.info:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,16 @@ class Autoreset(StrEnum):
             return cls(str(name).lower())
         except ValueError:
             raise ArgumentError(f"autoreset: expected one of {[m.value for m in cls]}, got {value!r}") from None
+
+
+class SlotState(NamedTuple):
+    """Where in its episodes an env is; see ``Slot``."""
+
+    elapsed: int
+    first: bool
+    is_over: bool
+    is_mid_episode: bool
+    seed: int | None
 
 
 class Slot:
@@ -164,6 +174,17 @@ class Slot:
     def taken(self) -> int:
         """Steps taken in the episode that the env is in; after a ``same_step`` boundary that is the next one."""
         return 0 if self.first else self.elapsed
+
+    @property
+    def state(self) -> SlotState:
+        """Where in its episodes the env is."""
+        return SlotState(self.elapsed, self.first, self._over, self.is_mid_episode, self.seed)
+
+    @state.setter
+    def state(self, state: SlotState) -> None:
+        self.elapsed, self.first, self._over, self.is_mid_episode, self.seed = state
+        self.is_mid_episode = self.is_mid_episode and self.limit is None
+        self.final = None
 
     def take_back(self) -> None:
         """Count the last step as not taken: its row cannot be handed out."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from shoal.engines.base import KEEP, PUT_BACK
 from shoal.errors import ArgumentError, StateError
 
 if TYPE_CHECKING:
-    from shoal.engines.base import Engine
+    from collections.abc import Callable, Sequence
+
+    from shoal.arrays import Rows
+    from shoal.engines.base import Call
+
+    Ask = Callable[[dict[int, Call]], tuple[Any, ...]]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -21,7 +27,7 @@ class Snapshot:
 
     Attributes:
         env: The id of the env.
-        arrays: Every number that the envs consist of, by name.
+        arrays: Everything that the envs consist of, by name. What a Python env says of itself is an object.
     """
 
     env: str
@@ -43,7 +49,7 @@ def check_snapshot(snapshot: Any, env: str, count: int, like: Arrays) -> None:
     for name, array in like.items():
         given = snapshot.arrays.get(name)
         if given is None or (given.dtype, given.shape[1:]) != (array.dtype, array.shape[1:]):
-            raise ArgumentError(f"restore: the snapshot is of a {env} that was made with other options")
+            raise ArgumentError(f"restore: the snapshot is of a {env} made with other options or for another engine")
 
 
 class TakesSnapshots(Protocol):
@@ -56,14 +62,72 @@ class TakesSnapshots(Protocol):
         """Make these envs what others were."""
 
 
-def snapshots(engine: Engine) -> TakesSnapshots:
-    """The engine, if it can take snapshots.
+class Whole:
+    """Snapshots that an engine takes itself."""
 
-    Raises:
-        StateError: If it cannot.
+    def __init__(self, engine: TakesSnapshots) -> None:
+        self.snapshot = engine.snapshot
+        self.restore = engine.restore
+
+    def like(self, ids: list[int], block: int) -> Arrays:
+        """Arrays such as those of a snapshot of these envs."""
+        return self.snapshot(ids[:1], block)
+
+
+class OneByOne:
+    """Snapshots of Python envs, wherever they run: each tells itself what it is, and the rows are here.
+
+    Args:
+        rows: The last rows of all envs.
+        ask: Calls into envs and returns their answers.
+        objects: The last observation of each env, as far as no column holds it.
     """
-    if not hasattr(engine, "snapshot"):
-        raise StateError(
-            f"the {engine.name} engine cannot take snapshots; compiled envs (engine='kernel') and native ones can"
-        )
-    return cast("TakesSnapshots", engine)
+
+    def __init__(self, rows: Rows, ask: Ask, objects: dict[int, list[Any]]) -> None:
+        self._rows = rows
+        self._ask = ask
+        self._objects = objects
+
+    def like(self, ids: list[int], block: int) -> Arrays:
+        """Arrays such as those of a snapshot; the envs, which may never have been reset, are not asked."""
+        names = ["slot", "env", *["objects"] * self._has_objects]
+        return {**dict.fromkeys(names, np.empty(1, object)), **self._rows.of_block(block)}
+
+    def snapshot(self, ids: list[int], block: int) -> Arrays:
+        """Everything these envs are."""
+        answers = self._told(ids, {i: (KEEP, "", (), {}) for i in ids})
+        objects = {"objects": _column([self._objects[i] for i in ids])} if self._has_objects else {}
+        return {
+            "slot": _column([slot for slot, _ in answers]),
+            "env": _column([kept for _, kept in answers]),
+            **objects,
+            **{name: column[ids] for name, column in self._rows.of_block(block).items()},
+        }
+
+    def restore(self, ids: list[int], block: int, state: Arrays) -> None:
+        """Make these envs what others were."""
+        own = {name: np.broadcast_to(state[name], len(ids)) for name, column in state.items() if column.dtype == object}
+        self._told(ids, {i: (PUT_BACK, "", (own["slot"][k], own["env"][k]), {}) for k, i in enumerate(ids)})
+        for name, column in self._rows.of_block(block).items():
+            column[ids] = state[name]
+        if self._has_objects:
+            self._objects.update(zip(ids, own["objects"], strict=True))
+
+    @property
+    def _has_objects(self) -> bool:
+        return self._rows.spec.observation.has_objects
+
+    def _told(self, ids: list[int], calls: dict[int, Call]) -> tuple[Any, ...]:
+        answers = self._ask(calls)
+        for env_id, answer in zip(ids, answers, strict=True):
+            if isinstance(answer, str):
+                hint = "compiled envs (engine='kernel') and native ones need none"
+                raise StateError(f"env {env_id} cannot take part in snapshots: {answer}; {hint}")
+        return answers
+
+
+def _column(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    column = np.empty(len(values), object)
+    for k, value in enumerate(values):
+        column[k] = value
+    return column

@@ -42,6 +42,7 @@ class Command(IntEnum):
 PHASES = {Command.RESET: "reset", Command.STEP: "step", Command.CALL: "call"}
 Call = tuple[str, str, tuple[Any, ...], dict[str, Any]]
 LET_GO = "let_go"  # the operation of a call that closes an env and returns its generator
+KEEP, PUT_BACK = "keep", "put_back"  # calls that tell what an env is, and make it what another was
 
 
 @dataclass(frozen=True, slots=True)

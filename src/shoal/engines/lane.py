@@ -15,12 +15,24 @@ import numpy as np
 
 from shoal.adapters import adapt, describe
 from shoal.arrays import Rows, RowWriter
-from shoal.engines.base import LET_GO, PHASES, Call, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.base import (
+    KEEP,
+    LET_GO,
+    PHASES,
+    PUT_BACK,
+    Call,
+    Command,
+    EngineConfig,
+    Extra,
+    Request,
+    row_layout,
+)
 from shoal.engines.measuring import measure
 from shoal.errors import EnvConstructError, SpecError, StateError, Where
 from shoal.faults import Fault, fault_from
+from shoal.keeping import keep, objection, put_back
 from shoal.seeding import GeneratorState, generator_of, give_generator
-from shoal.slot import Info, Row, Slot, copy_leaves
+from shoal.slot import Row, Slot, copy_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +50,7 @@ class Lane:
     ) -> None:
         self.config = config
         # Within one process an info that its env reuses would change in the reader's hands.
-        self._own = copy_leaves if copies_infos else _as_is
+        self._own: Callable[[Any], Any] = copy_leaves if copies_infos else _as_is
         self.env_ids = tuple(env_ids)
         self.worker = worker
         self.slots: dict[int, Slot] = {}
@@ -129,9 +141,7 @@ class Lane:
                 is_built = True
             slot = self._slot(env_id)
             if request is not None and request.call is not None:
-                if request.call[0] == LET_GO:
-                    return Extra(value=self._let_go(env_id), is_answer=True)
-                return Extra(value=answer(slot.env, request.call), is_answer=True)
+                return Extra(value=self._answer(env_id, slot, request.call), is_answer=True)
             if command == Command.STEP:
                 row = slot.step(self._action_of(env_id, request.action if request else ()))
             else:
@@ -140,6 +150,21 @@ class Lane:
         # Whatever an env raises, SystemExit included, is the env's fault and must not end the thread it runs in.
         except BaseException as error:
             return self.fault(env_id, PHASES[Command(command)] if is_built else "construct", error)
+
+    def _answer(self, env_id: int, slot: Slot, call: Call) -> Any:
+        operation, args = call[0], call[2]
+        if operation == LET_GO:
+            return self._let_go(env_id)
+        if operation not in (KEEP, PUT_BACK):
+            return answer(slot.env, call)
+        if (reason := objection(slot.env)) is not None:
+            return reason
+        if operation == KEEP:
+            return slot.state, self._own(keep(slot.env))
+        state, kept = args
+        put_back(slot.env, copy_leaves(kept))  # several envs may be given the same
+        slot.state = state
+        return None
 
     def _slot(self, env_id: int) -> Slot:
         slot = self.slots.get(env_id)
@@ -282,8 +307,8 @@ def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[
     return lambda: [read(env_id, ()) for env_id in env_ids]
 
 
-def _as_is(info: Info) -> Info:
-    return info
+def _as_is(value: Any) -> Any:
+    return value
 
 
 def _no_action(*_: Any) -> Any:

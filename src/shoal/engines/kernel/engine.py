@@ -306,16 +306,13 @@ class KernelEngine:
 
     def _state(self, block: int) -> dict[str, np.ndarray[Any, Any]]:
         """Everything that envs are, by the names that the loop has for it."""
-        rows = self.rows
         return {
             "records": self._records,
             "words": self._words,
             "over": self._over,
             "steps": self._steps,
             "seed": self._seed_of,
-            **{name: getattr(rows, name)[block] for name in ("reward", "elapsed", "terminated", "truncated", "first")},
-            **{f"obs{j}": column[block] for j, column in enumerate(rows.obs) if column is not None},
-            **{f"info_{name}": column[block] for name, column in rows.info.items()},
+            **self.rows.of_block(block),
         }
 
     # ------------------------------------------------------------------ the end

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from functools import cache
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,9 @@ try:
     from shoal.envs.atari.compiled import knows, shrink
 except ImportError:
     knows, shrink = knows_plain, shrink_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NOOP, FIRE = ale_py.Action.NOOP, ale_py.Action.FIRE
 _RGB = 3
@@ -63,7 +67,7 @@ def game_of(task: str) -> Game:
     if task not in known:
         raise ArgumentError(f"task: ale-py has no game {task!r}; it has {', '.join(sorted(known))}")
     rom = str(roms.get_rom_path(task))
-    ale = _emulator(rom, 0, 0.0)
+    ale = _emulator(rom, 0)
     lines, columns = ale.getScreenDims()
     return Game(
         rom,
@@ -76,10 +80,10 @@ def game_of(task: str) -> Game:
     )
 
 
-def _emulator(rom: str, seed: int, repeat_action_probability: float) -> Any:
+def _emulator(rom: str, seed: int) -> Any:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
-    ale.setFloat("repeat_action_probability", repeat_action_probability)
+    ale.setFloat("repeat_action_probability", 0.0)
     ale.setInt("random_seed", seed)
     ale.loadROM(rom)
     return ale
@@ -88,8 +92,12 @@ def _emulator(rom: str, seed: int, repeat_action_probability: float) -> Any:
 class Console:
     """One console.
 
+    An action that is repeated by chance is repeated here: the emulator could do so too, but does not tell which action
+    it would repeat, so that it could not be put back.
+
     Attributes:
         ale: ale-py's emulator; None until a game is loaded.
+        act: Plays an action for one frame and returns what was earned.
         ram: The console's memory, as of the last ``read_ram``.
     """
 
@@ -99,15 +107,55 @@ class Console:
         self._mode = _chosen("mode", mode, game.modes)
         self._difficulty = _chosen("difficulty", difficulty, game.difficulties)
         self.ale: Any = None
+        self.act: Callable[[Any], int] = self.press
+        self._held = NOOP
+        self._chance = np.random.default_rng(0)
         self.ram = np.zeros(128, np.uint8)
 
     def load(self, seed: int) -> None:
         """Put the game in anew; all its chance comes from this seed."""
-        self.ale = _emulator(self.game.rom, seed, self._repeats)
+        self.ale = _emulator(self.game.rom, seed)
+        self.act = self.press if self._repeats else self.ale.act
+        self._chance = np.random.default_rng(seed)
         if self._mode is not None:
             self.ale.setMode(self._mode)
         if self._difficulty is not None:
             self.ale.setDifficulty(self._difficulty)
+
+    def begin(self) -> None:
+        """Start the game from its beginning."""
+        self.ale.reset_game()
+        self._held = NOOP
+
+    def press(self, action: Any) -> int:
+        """Play an action for one frame, or by chance the last one again; returns what was earned."""
+        if self._chance.random() >= self._repeats:
+            self._held = action
+        return int(self.ale.act(self._held))
+
+    def save(self) -> dict[str, Any]:
+        """All that the console is, but for what it shows."""
+        return {
+            "game": Path(self.game.rom).name,
+            "emulator": self.ale.cloneState(include_rng=True).serialize(),
+            "held": self._held.value,
+            "chance": self._chance.bit_generator.state,
+        }
+
+    def load_saved(self, saved: dict[str, Any]) -> None:
+        """Be what a console with the same game was.
+
+        Raises:
+            ArgumentError: If it had another game.
+        """
+        game = Path(self.game.rom).name
+        if saved["game"] != game:
+            raise ArgumentError(f"restore: this is {game}, and the state that of a console with {saved['game']}")
+        if self.ale is None:
+            self.load(0)
+        self.ale.restoreState(ale_py.ALEState(saved["emulator"]))
+        self._held = ale_py.Action(saved["held"])
+        self._chance.bit_generator.state = saved["chance"]
 
     def read_ram(self) -> Array:
         """The console's memory as it is now, in an array that the next call writes to."""

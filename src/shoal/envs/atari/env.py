@@ -10,7 +10,7 @@ goes on in the same game:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +18,8 @@ from gymnasium import spaces
 
 from shoal.envs.atari import STEPS
 from shoal.envs.atari.console import FIRE, NOOP, Camera, Console, game_of
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, StateError
+from shoal.seeding import generator_of, give_generator
 from shoal.spec import Field
 
 _UNASKED: Any = object()  # nobody has asked for the reset: it is due because an episode has ended
@@ -26,6 +27,18 @@ _SEEDS = 2**31
 _RENDER_MODES = (None, "rgb_array")
 
 Info = dict[str, Any]
+
+
+class _Shown(NamedTuple):
+    """A screen. It is no part of the emulator's saved state: until the next frame, that shows something else.
+
+    Attributes:
+        picture: As it is seen in observations.
+        screen: In full size and colour, for those who render; else None.
+    """
+
+    picture: Any
+    screen: Any
 
 
 class AtariEnv(gym.Env[Any, Any]):
@@ -105,6 +118,7 @@ class AtariEnv(gym.Env[Any, Any]):
         self._newest = self._stack[-self._channels :]
         self._bytes = memoryview(self._stack.reshape(-1))  # type: ignore[arg-type]
         self._steps = self._lives = 0
+        self._shown: _Shown | None = None
         self.observation_space = spaces.Box(0, 255, self._stack.shape, np.uint8)
         self.action_space = spaces.Discrete(len(self._actions))
         self.info_columns = tuple(_columns(zero_discount_on_life_loss, episodic_life))
@@ -124,27 +138,32 @@ class AtariEnv(gym.Env[Any, Any]):
         ale = console.ale
         is_new = is_asked or not self._by_lives or ale.game_over() or self._steps >= self._limit
         if is_new:
-            ale.reset_game()
+            console.begin()
             self._steps = 0
-        is_new |= self._wait(ale)
+        is_new |= self._wait(console)
         if self._presses_fire:
-            ale.act(FIRE)
+            console.act(FIRE)
+        if is_new or self._noop_max or self._presses_fire:
+            self._shown = None
         self._shift()
-        self._camera.shoot(ale, self._newest, pooled=False)
+        if self._shown is None:
+            self._camera.shoot(ale, self._newest, pooled=False)
+        else:
+            self._newest[:] = self._shown.picture
         if is_new:
             self._stack.reshape(-1, *self._newest.shape)[:-1] = self._newest
         self._lives = ale.lives()
         return self._stack, self._info(0.0, 1.0)
 
-    def _wait(self, ale: Any) -> bool:
+    def _wait(self, console: Console) -> bool:
         """Let some frames pass; True if the game has ended over it and begun again."""
         if self._noop_max == 0:
             return False
         has_restarted = False
         for _ in range(int(self.np_random.integers(1, self._noop_max + 1)) - self._presses_fire):
-            ale.act(NOOP)
-            if ale.game_over():
-                ale.reset_game()
+            console.act(NOOP)
+            if console.ale.game_over():
+                console.begin()
                 self._steps, has_restarted = 0, True
         return has_restarted
 
@@ -155,8 +174,8 @@ class AtariEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         """Play an action for some frames."""
-        ale = self._console.ale
-        act, pressed = ale.act, self._actions[action]
+        ale, act = self._console.ale, self._console.act
+        self._shown, pressed = None, self._actions[action]
         earned, left, is_over = 0, self._skip, False
         while left and not is_over:
             earned += act(pressed)
@@ -183,6 +202,15 @@ class AtariEnv(gym.Env[Any, Any]):
         size = self._newest.size
         self._bytes[:-size] = self._bytes[size:]
 
+    def _look(self) -> _Shown:
+        """What the screen shows."""
+        if self._shown is not None:
+            return self._shown
+        ale = self._console.ale
+        picture = np.empty_like(self._newest)
+        self._camera.shoot(ale, picture, pooled=False)
+        return _Shown(picture, None if self.render_mode is None else ale.getScreenRGB())
+
     def _info(self, reward: float, discount: float) -> Info:
         console = self._console
         info: Info = {
@@ -197,6 +225,34 @@ class AtariEnv(gym.Env[Any, Any]):
             info["elapsed_step"] = self._steps
         return info
 
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that the game is, and what is kept around it.
+
+        Raises:
+            StateError: If it has not begun.
+        """
+        if self._console.ale is None:
+            raise StateError("AtariEnv: there is nothing to keep before the first reset")
+        return {
+            "console": self._console.save(),
+            "shown": tuple(self._look()),
+            "stack": self._stack.copy(),
+            "steps": self._steps,
+            "lives": self._lives,
+            "generator": generator_of(self),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where another env, with the same options, or this one was."""
+        self._console.load_saved(state["console"])
+        self._stack[:] = state["stack"]
+        picture, screen = state["shown"]
+        self._shown = _Shown(picture.copy(), screen)
+        self._steps, self._lives = state["steps"], state["lives"]
+        give_generator(self, state["generator"])
+
     # ------------------------------------------------------------------ beside the episodes
 
     def render(self) -> Any:
@@ -205,7 +261,12 @@ class AtariEnv(gym.Env[Any, Any]):
             raise ArgumentError("AtariEnv: to render, make it with render_mode='rgb_array'")
         if self._console.ale is None:
             self.reset()
-        return self._console.ale.getScreenRGB()
+        screen = self._console.ale.getScreenRGB() if self._shown is None else self._shown.screen
+        if screen is None:
+            raise StateError(
+                "AtariEnv: the snapshot was taken without render_mode: nothing to see before the next step"
+            )
+        return screen
 
     def close(self) -> None:
         """Let go of the emulator."""
