@@ -1,11 +1,12 @@
 """Task ids: from a name to what builds the env.
 
-A name is looked up in five places, in this order:
+A name is looked up in six places, in this order:
 
     compiled      envs that ship with shoal and run on the kernel engine (``shoal.envs``)
     registered    what the program has registered with ``register``
     native        robots of Gymnasium's that run on the native engine (``shoal.envs.mujoco``), if MuJoCo is installed
     Atari         games under EnvPool's ids (``shoal.envs.atari``)
+    dm_control    tasks of its suite (``shoal.envs.dm_control``), if no other library has registered the id
     Gymnasium     its registry, also in the form ``"module:id"``, which imports the module first
 
 ``find`` gives a ``Task``: plain data that knows how to load the env's class and which options it takes.
@@ -26,6 +27,10 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from shoal.envs import TASKS
 from shoal.envs.atari import TASKS as ATARI_TASKS
 from shoal.envs.atari import register_with_gymnasium
+from shoal.envs.dm_control import ENVPOOL_IDS as SUITE_ALIASES
+from shoal.envs.dm_control import MISSING as SUITE_MISSING
+from shoal.envs.dm_control import TASKS as SUITE_TASKS
+from shoal.envs.dm_control import find_task, has_dm_control
 from shoal.envs.mujoco import OLD_TASKS as OLD_MUJOCO_TASKS
 from shoal.envs.mujoco import TASKS as MUJOCO_TASKS
 from shoal.envs.mujoco import has_mujoco
@@ -34,7 +39,7 @@ from shoal.kernel import KernelEnv, is_kind
 from shoal.native import is_native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 # Names under which other libraries know the compiled envs.
 _ALIASES = {
@@ -59,6 +64,7 @@ class Task:
         kwargs: Keyword arguments that belong to the task.
         max_episode_steps: The time limit; None for the env's own, or none at all.
         reward_threshold: The mean return at which the task counts as solved.
+        plain: The Python env that a native ``source`` stands for, in the same form, if the two are of one id.
     """
 
     id: str
@@ -66,6 +72,7 @@ class Task:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
+    plain: str | None = None
 
     @cached_property
     def env(self) -> Any:
@@ -93,6 +100,19 @@ class Task:
         """The task's threshold, or else what a compiled or native env declares."""
         own = self.env.reward_threshold if self.is_compiled or self.is_native else None
         return self.reward_threshold if self.reward_threshold is not None else own
+
+    def serving(self, engine: str, keywords: Iterable[str] = (), *, is_alike: bool = True) -> Task:
+        """The task as an engine serves it.
+
+        Of a task that has a native and a plain env, ``"native"`` takes the first, and so does ``"auto"`` if that knows
+        the keywords and the envs of the pool are all alike, with nothing wrapped around them. All others take the
+        plain one.
+        """
+        if self.plain is None or engine == "native":
+            return self
+        plain = replace(self, source=self.plain, plain=None)
+        only_plain = plain.options()[0].keys() - self.options()[0].keys()
+        return self if engine == "auto" and is_alike and only_plain.isdisjoint(keywords) else plain
 
     def options(self) -> tuple[dict[str, Any], bool]:
         """The keywords that the env takes, with their defaults, and whether it takes any other one as well."""
@@ -162,7 +182,8 @@ def register(
 def list_all_envs() -> list[str]:
     """Every task id that ``make`` knows: shoal's own first, then registered ones, then Gymnasium's."""
     own = [*TASKS, *(alias for alias, target in _ALIASES.items() if target in TASKS)]
-    return list(dict.fromkeys([*own, *ATARI_TASKS, *_registered, *gym.registry]))
+    suite = [*SUITE_TASKS, *SUITE_ALIASES] if has_dm_control() else []
+    return list(dict.fromkeys([*own, *ATARI_TASKS, *suite, *_registered, *gym.registry]))
 
 
 def find(task_id: Any) -> Task:
@@ -187,7 +208,7 @@ def is_shipped(task_id: str) -> bool:
 
 def own_task(task_id: str) -> Task | None:
     """The task of this name if it is shoal's own or registered with it."""
-    return _compiled(task_id) or _registered.get(task_id) or _native(task_id) or _atari(task_id)
+    return _compiled(task_id) or _registered.get(task_id) or _native(task_id) or _atari(task_id) or _suite(task_id)
 
 
 def _compiled(task_id: str) -> Task | None:
@@ -218,6 +239,18 @@ def _native(task_id: str) -> Task | None:
 def _atari(task_id: str) -> Task | None:
     found = ATARI_TASKS.get(task_id)
     return None if found is None else Task(task_id, found.home, found.kwargs, found.max_episode_steps)
+
+
+def _suite(task_id: str) -> Task | None:
+    found = find_task(task_id)
+    if found is None or task_id in gym.registry:
+        return None
+    if not has_dm_control():
+        raise BackendUnavailable(f"{task_id}: {SUITE_MISSING}")
+    (plain, native), limit = found
+    if native is None or not has_mujoco():
+        return Task(task_id, plain.home, plain.kwargs, limit)
+    return Task(task_id, native.home, native.kwargs, limit, plain=plain.home)
 
 
 def _in_gymnasium(task_id: str) -> Task:

@@ -89,7 +89,7 @@ def make_spec(task_id: Any, **config: Any) -> EnvSpec:
 
 def _spec(task_id: Any, config: dict[str, Any], *, reset_returns_info: bool) -> EnvSpec:
     if isinstance(task_id, EnvSpec):
-        return EnvSpec(task_id.task, {**task_id.given, **config}, reset_returns_info)
+        return EnvSpec(task_id.found, {**task_id.given, **config}, reset_returns_info)
     return EnvSpec(find(task_id), config, reset_returns_info)
 
 
