@@ -45,7 +45,19 @@ _SUITE = """
     walker        stand walk run
 """
 _ENDLESS = frozenset({"lqr"})  # until the masses are at rest
-_NATIVE: dict[str, str] = {}
+_NATIVE = {
+    "acrobot": "shoal.envs.dm_control.pendulums:Acrobot",
+    "ball_in_cup": "shoal.envs.dm_control.targets:BallInCup",
+    "cartpole": "shoal.envs.dm_control.pendulums:Cartpole",
+    "cheetah": "shoal.envs.dm_control.planar:Cheetah",
+    "finger": "shoal.envs.dm_control.finger:Finger",
+    "hopper": "shoal.envs.dm_control.planar:Hopper",
+    "humanoid": "shoal.envs.dm_control.humanoid:Humanoid",
+    "pendulum": "shoal.envs.dm_control.pendulums:Pendulum",
+    "point_mass": "shoal.envs.dm_control.targets:PointMass",
+    "reacher": "shoal.envs.dm_control.targets:Reacher",
+    "walker": "shoal.envs.dm_control.planar:Walker",
+}
 
 
 class SuiteTask(NamedTuple):
