@@ -51,11 +51,14 @@ _NATIVE = {
     "cartpole": "shoal.envs.dm_control.pendulums:Cartpole",
     "cheetah": "shoal.envs.dm_control.planar:Cheetah",
     "finger": "shoal.envs.dm_control.finger:Finger",
+    "fish": "shoal.envs.dm_control.swimmers:Fish",
     "hopper": "shoal.envs.dm_control.planar:Hopper",
     "humanoid": "shoal.envs.dm_control.humanoid:Humanoid",
+    "humanoid_CMU": "shoal.envs.dm_control.humanoid:HumanoidCMU",
     "pendulum": "shoal.envs.dm_control.pendulums:Pendulum",
     "point_mass": "shoal.envs.dm_control.targets:PointMass",
     "reacher": "shoal.envs.dm_control.targets:Reacher",
+    "swimmer": "shoal.envs.dm_control.swimmers:Swimmer",
     "walker": "shoal.envs.dm_control.planar:Walker",
 }
 

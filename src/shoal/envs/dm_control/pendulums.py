@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shoal.envs.dm_control import rewards
-from shoal.envs.dm_control.library import compile_model
 from shoal.envs.dm_control.task import NativeTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import mujoco
 
     from shoal.envs.mujoco.sim import Sims
     from shoal.native import Array
@@ -35,9 +32,9 @@ class Cartpole(NativeTask):
     }
     fields: tuple[str, ...] = ("xmat",)
 
-    def load_model(self) -> mujoco.MjModel:
-        """The model with as many poles as the task has."""
-        return compile_model(self.domain_name, num_poles=self.settings["poles"])
+    def model_options(self) -> dict[str, Any]:
+        """As many poles as the task has."""
+        return {"num_poles": self.settings["poles"]}
 
     def start(self, rng: Any) -> tuple[Array, Array]:
         """Hanging or standing, a little off."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _AT_MARGIN = 0.1
 _STEEPNESS = sqrt(-2 * log(_AT_MARGIN))
+_LENGTH = sqrt(1 / _AT_MARGIN - 1)
 
 
 def within(values: Array, low: float, high: float = inf) -> Array:
@@ -30,6 +31,12 @@ def slope(values: Array, low: float, margin: float, at_margin: float = 0.0) -> A
     """1 from ``low`` on; below it a straight line, down to ``at_margin`` at the margin, and 0 where it would meet 0."""
     fall = _distance(values, low, inf, margin) * (1 - at_margin)
     height: Array = np.where(fall < 1, 1 - fall, 0.0)
+    return height
+
+
+def long_tail(values: Array, high: float, margin: float) -> Array:
+    """1 from 0 to ``high``; beyond it a curve that is down to a tenth at the margin and then takes its time."""
+    height: Array = 1 / ((_distance(values, 0.0, high, margin) * _LENGTH) ** 2 + 1)
     return height
 
 

@@ -74,6 +74,10 @@ class NativeTask(MujocoEnv):
 
     # ------------------------------------------------------------------ for tasks
 
+    def model_options(self) -> dict[str, Any]:
+        """What dm_control's function for the model of the domain is to be called with."""
+        return {}
+
     def adjust(self, model: mujoco.MjModel) -> None:
         """Change the model as the task does when an episode begins, as far as it is the same in all episodes."""
 
@@ -135,13 +139,9 @@ class NativeTask(MujocoEnv):
     @cached_property
     def compiled(self) -> mujoco.MjModel:
         """The model of the domain."""
-        model = self.load_model()
+        model = compile_model(self.domain_name, **self.model_options())
         self.adjust(model)
         return model
-
-    def load_model(self) -> mujoco.MjModel:
-        """The model as dm_control has it."""
-        return compile_model(self.domain_name)
 
     def describe(self, name: str) -> EnvSpec:
         """The contract of one env."""
