@@ -3,11 +3,17 @@
 Its releases have a table with every array of MuJoCo's structures, and fail for any model as soon as MuJoCo has given up
 one of them. 1.0.50 installs with MuJoCo 4, which lacks nine arrays about deformable bodies. What MuJoCo does not have
 is struck from the table, which is all that it takes: no task of the suite has such bodies.
+
+It chooses a way to draw when it is imported, and takes one that needs a screen where there is none, unless it is told
+otherwise. One task draws whenever an episode begins, seen or not.
 """
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib
+import os
+import sys
 import warnings
 from functools import cache
 from typing import Any
@@ -15,6 +21,7 @@ from typing import Any
 from shoal.envs.dm_control import MISSING, has_dm_control
 from shoal.errors import BackendUnavailable
 
+_WAY_TO_DRAW = "MUJOCO_GL"
 _TABLES = "dm_control.mujoco.wrapper.mjbindings.sizes"
 
 
@@ -30,9 +37,24 @@ def load_library() -> Any:
     with warnings.catch_warnings():
         # It looks for a screen, and warns if there is none. Who draws will hear of it then.
         warnings.simplefilter("ignore")
-        suite = importlib.import_module("dm_control.suite")
+        suite = _import_suite()
     _strike_missing_arrays(importlib.import_module(_TABLES).array_sizes)
     return suite
+
+
+def _import_suite() -> Any:
+    name = "dm_control.suite"
+    has_screen = not sys.platform.startswith("linux") or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    if has_screen or os.environ.get(_WAY_TO_DRAW) or ctypes.util.find_library("EGL") is None:
+        return importlib.import_module(name)
+    os.environ[_WAY_TO_DRAW] = "egl"
+    try:
+        return importlib.import_module(name)
+    except ImportError:  # the library is there, but nothing that it could draw on
+        del os.environ[_WAY_TO_DRAW]
+        return importlib.import_module(name)
+    finally:
+        os.environ.pop(_WAY_TO_DRAW, None)
 
 
 def _strike_missing_arrays(tables: dict[str, dict[str, Any]]) -> None:
