@@ -22,8 +22,8 @@ class DmEnvAdapter(gym.Env[Any, Any]):
     """A ``dm_env.Environment`` with Gymnasium's interface.
 
     LAST with discount 0 is a termination, LAST with any other discount a truncation (the field's reading of dm_env).
-    ``info["discount"]`` carries the discount of each step, and ``metadata`` says that it does: where a face has discounts,
-    they are the env's own, also at the end of an episode. A seed reaches the env if it has a ``seed`` method, a
+    ``info["discount"]`` carries the discount of each step, and ``metadata`` says so: where a face has discounts, they
+    are the env's own, also at the end of an episode. A seed reaches the env if it has a ``seed`` method, a
     ``reset(seed=)``, or, as in dm_control, a task with a ``random`` generator; if it has none of these, a seed is
     dropped with a warning.
     """

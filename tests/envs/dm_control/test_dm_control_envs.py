@@ -59,7 +59,7 @@ def test_a_task_gives_dm_controls_rows(task_id: str) -> None:
             obs, reward, terminated, truncated, infos = envs.step(action[None])
             assert same(obs, step.observation, 0)
             assert (reward[0], infos["discount"][0]) == (step.reward, 1.0)
-            assert not (terminated[0] or truncated[0])
+            assert not (terminated | truncated).any()
 
 
 def test_all_python_engines_give_the_same_rows(engine: str) -> None:

@@ -20,6 +20,7 @@ if not has_dm_control():
 from shoal.envs.dm_control import rewards
 from shoal.envs.dm_control.env import SuiteEnv
 from shoal.envs.dm_control.generators import RandomStates
+from shoal.errors import EnvStepError
 from shoal.registry import find
 
 if TYPE_CHECKING:
@@ -30,11 +31,21 @@ if TYPE_CHECKING:
 NATIVE = [task_id for task_id, task in TASKS.items() if task.native is not None]
 # One of every domain, and those that draw other numbers than the first, over whole episodes.
 WHOLE = {
-    f"dm_control/{name}"
-    for name in """
-        acrobot-swingup ball_in_cup-catch cartpole-balance cartpole-swingup cheetah-run finger-spin finger-turn_hard
-        fish-swim hopper-hop humanoid-run pendulum-swingup point_mass-hard reacher-hard swimmer-swimmer6 walker-run
-    """.split()
+    "dm_control/acrobot-swingup",
+    "dm_control/ball_in_cup-catch",
+    "dm_control/cartpole-balance",
+    "dm_control/cartpole-swingup",
+    "dm_control/cheetah-run",
+    "dm_control/finger-spin",
+    "dm_control/finger-turn_hard",
+    "dm_control/fish-swim",
+    "dm_control/hopper-hop",
+    "dm_control/humanoid-run",
+    "dm_control/pendulum-swingup",
+    "dm_control/point_mass-hard",
+    "dm_control/reacher-hard",
+    "dm_control/swimmer-swimmer6",
+    "dm_control/walker-run",
 }
 
 
@@ -43,7 +54,10 @@ def test_a_task_gives_dm_controls_episodes(task_id: str) -> None:
     """Every row is the same, into the next episode."""
     limit = 1000 if task_id in WHOLE else 30
     options: dict[str, Any] = {"max_episode_steps": limit}
-    with shoal.make_vec(task_id, 2, **options) as ours, shoal.make_vec(task_id, 2, engine="serial", **options) as plain:
+    with (
+        shoal.make_vec(task_id, 2, num_workers=1, **options) as ours,
+        shoal.make_vec(task_id, 2, engine="serial", **options) as plain,
+    ):
         assert (ours.stats().engine, plain.stats().engine) == ("native", "serial")
         assert ours.single_observation_space == plain.single_observation_space
         assert list(ours.single_observation_space) == list(plain.single_observation_space)
@@ -70,7 +84,7 @@ def _compare(ours: Any, theirs: Any) -> None:
 GOOD: dict[str, tuple[dict[str, float], dict[str, float]]] = {
     "acrobot-swingup": ({}, {}),
     "acrobot-swingup_sparse": ({}, {}),
-    "ball_in_cup-catch": ({"ball_z": 0.3}, {}),
+    "ball_in_cup-catch": ({"ball_z": 0.35}, {}),
     "cartpole-swingup": ({}, {}),
     "cartpole-swingup_sparse": ({}, {}),
     "cartpole-three_poles": ({}, {}),
@@ -119,7 +133,9 @@ def test_what_is_earned_is_what_dm_control_pays(name: str) -> None:
     ours.close()
 
 
-@pytest.mark.parametrize("task_id", ["cheetah-run", "walker-walk", "reacher-easy", "finger-turn_easy", "cartpole-balance"])
+@pytest.mark.parametrize(
+    "task_id", ["cheetah-run", "walker-walk", "reacher-easy", "finger-turn_easy", "cartpole-balance"]
+)
 def test_a_snapshot_is_exact(task_id: str, make_pool: Callable[..., Pool]) -> None:
     """What follows is the same, new episodes with new draws included; and it may follow in another env."""
     pool = make_pool(f"dm_control/{task_id}", 3, max_episode_steps=6, seed=2)
@@ -157,14 +173,24 @@ def test_who_asks_for_what_only_dm_control_has_gets_its_env() -> None:
         assert envs.get_attr("env")[0].task.visualize_reward is False  # it is dm_control's own
 
 
+def test_an_unstable_simulation_is_an_error() -> None:
+    """And only of the env whose simulation it is."""
+    with shoal.make_pool("dm_control/cheetah-run", 3, seed=0) as pool:
+        pool.reset()
+        pool.step(np.zeros((3, 6)))
+        pool.call("set_state", np.zeros(9), np.full(9, 1e12), env_id=[1])
+        with pytest.raises(EnvStepError, match="env 1, .*unstable"):
+            pool.step(np.zeros((3, 6)))
+        assert pool.stats().faults == 1
+
+
 def test_observations_can_be_stacked() -> None:
     with shoal.make_gymnasium("PendulumSwingup-v1", num_envs=2, frame_stack=3) as pool:
         assert pool.observation_space["orientation"].shape == (3, 2)
         assert list(pool.observation_space) == ["orientation", "velocity"]
 
 
-@pytest.mark.parametrize("engine", ["native", "serial"])
-def test_generators_of_snapshots_draw_on_as_before(engine: str) -> None:
+def test_generators_of_snapshots_draw_on_as_before() -> None:
     states = RandomStates(2)
     states.seed({0: 3})
     states[0].randn(3)  # an odd number: one of a pair is left over

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes.util
 import importlib
+import logging
 import os
 import sys
 import warnings
@@ -38,8 +39,14 @@ def load_library() -> Any:
         # It looks for a screen, and warns if there is none. Who draws will hear of it then.
         warnings.simplefilter("ignore")
         suite = _import_suite()
+    logging.getLogger("absl").addFilter(_is_news)
     _strike_missing_arrays(importlib.import_module(_TABLES).array_sizes)
     return suite
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of the log is of use. What is out of date in the models is not for the user to mend."""
+    return "'settotalmass' is deprecated" not in record.getMessage()
 
 
 def _import_suite() -> Any:
@@ -75,7 +82,7 @@ def load_env(
     """An env of the suite."""
     suite = load_library()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is out of date in the models is not for the user to mend
+        warnings.simplefilter("ignore")  # as in the log
         return suite.load(domain_name, task_name, task_kwargs, environment_kwargs, visualize_reward)
 
 

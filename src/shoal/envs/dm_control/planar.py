@@ -43,7 +43,7 @@ class Cheetah(NativeTask):
             qpos[i] = self.qpos0
             qpos[i, places] = sim.generators[i].uniform(low, high)
             qpos[i] += model.opt.timestep * qvel[i]
-        errors.update(sim.run(sim.settle, ids, _SETTLING - 1))
+        errors.update(sim.settle(ids, _SETTLING - 1))
         return errors
 
     def observe(self, d: Sims) -> dict[str, Array]:

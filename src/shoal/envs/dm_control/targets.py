@@ -56,9 +56,7 @@ class Reacher(NativeTask):
         return rewards.within(np.linalg.norm(self._way(d), axis=1), 0.0, radii)
 
     def _way(self, d: Sims) -> Array:
-        way: Array = (
-            d.geom_xpos[:, self.id_of("geom", "target"), :2] - d.geom_xpos[:, self.id_of("geom", "finger"), :2]
-        )
+        way: Array = d.geom_xpos[:, self.id_of("geom", "target"), :2] - d.geom_xpos[:, self.id_of("geom", "finger"), :2]
         return way
 
 

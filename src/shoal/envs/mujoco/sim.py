@@ -102,7 +102,7 @@ class MujocoSim:
         self._qpos, self._qvel, self._ctrl = (self.arrays[name] for name in ("qpos", "qvel", "ctrl"))
         kind.prepare(self.batch)
         # What ``prepare`` has made different for each env belongs to the env.
-        self._own_model = {
+        self._own_model: dict[str, Array] = {
             name: self.batch.expand(name) for name in MODEL_FIELDS if self.batch.expanded(name) is not None
         }
         self._everyone = Sims(self.arrays, _ALL, kind.dt)
@@ -142,7 +142,7 @@ class MujocoSim:
         """Give every simulation its controls and advance it by the env's ``frame_skip``."""
         which: Any = _ALL if ids is None else ids
         self._ctrl[which] = action[0][which]
-        errors = self._run(self._advance, ids, self.kind.frame_skip)
+        errors = self._advance(ids, self.kind.frame_skip)
         if errors:
             ids = which = _without(np.arange(len(self._ctrl), dtype=np.int32) if ids is None else ids, errors)
         d = self._everyone if ids is None else Sims(self.arrays, which, self.kind.dt)
@@ -157,9 +157,9 @@ class MujocoSim:
         self._observe(d, which, out)
         return errors
 
-    def _advance(self, ids: Ids | None, count: int) -> None:
+    def _advance(self, ids: Ids | None, count: int) -> Errors:
         """Take steps of the simulation."""
-        self.batch.step(ids, count)
+        return self._run(self.batch.step, ids, count)
 
     def _observe(self, d: Sims, which: Any, out: Columns) -> None:
         kind = self.kind
