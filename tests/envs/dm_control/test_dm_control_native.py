@@ -179,7 +179,7 @@ def test_an_unstable_simulation_is_an_error() -> None:
         pool.reset()
         pool.step(np.zeros((3, 6)))
         pool.call("set_state", np.zeros(9), np.full(9, 1e12), env_id=[1])
-        with pytest.raises(EnvStepError, match="env 1, .*unstable"):
+        with pytest.raises(EnvStepError, match=r"env 1, .*unstable"):
             pool.step(np.zeros((3, 6)))
         assert pool.stats().faults == 1
 
