@@ -114,4 +114,5 @@ def find_task(task_id: str) -> tuple[SuiteTask, int | None] | None:
 @cache
 def has_dm_control() -> bool:
     """Whether dm_control is installed."""
-    return importlib.util.find_spec("dm_control") is not None
+    found = importlib.util.find_spec("dm_control")
+    return found is not None and found.origin is not None  # not just a folder of that name
