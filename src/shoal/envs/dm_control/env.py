@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from mujoco import FatalError
+
 from shoal.adapters.dm_env import DmEnvAdapter, random_state
 from shoal.envs.dm_control.library import load_env
 from shoal.errors import ArgumentError, BackendUnavailable
@@ -91,9 +93,7 @@ class SuiteEnv(DmEnvAdapter):
             raise ArgumentError(f"{self._name}: to render, make it with render_mode='rgb_array'")
         try:
             return self.env.physics.render(**self._picture, depth=self.render_mode == "depth_array")
-        except Exception as error:
-            if type(error).__module__.split(".")[0] not in ("mujoco", "builtins"):
-                raise
+        except (FatalError, RuntimeError, AttributeError) as error:  # which of them depends on what is missing
             raise BackendUnavailable(
                 f"render: dm_control cannot draw here ({error}); without a screen it needs EGL or OSMesa: "
                 "set MUJOCO_GL=egl or MUJOCO_GL=osmesa before it is imported, and install libegl1 or libosmesa6"
