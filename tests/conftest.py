@@ -31,6 +31,8 @@ SECOND_STAGE = {
     "test_ding_faults",
     "test_ding_managers",
     "test_ding_others",
+    "test_dm_control_envs",
+    "test_dm_control_native",
     "test_doctor",
     "test_doctor_command",
     "test_envpool_crashes",

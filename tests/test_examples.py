@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.envs.dm_control import has_dm_control
 from shoal.testing import ScriptedEnv
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def test_code_blocks_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path
         pytest.importorskip("chess")
     if page.stem == "mujoco":
         pytest.importorskip("mujoco.batch")
+    if page.stem == "dm_control" and not has_dm_control():
+        pytest.skip("dm_control is not installed")
     if page.stem == "atari":
         pytest.importorskip("ale_py")
     if page.stem == "envpool_engine":

@@ -171,7 +171,7 @@ def own_recipe(
 
     Where both have one, ``engine="auto"`` takes shoal's if it is a match: the id still means Gymnasium's own env, every
     keyword is one that shoal's knows, and nothing is to be wrapped around it. A native env has the same keywords in
-    the whole pool.
+    the whole pool. Where shoal has two of its own, the task says which of them serves.
     """
     if engine == "envpool":
         return _envpool_recipe(env, num_envs, env_kwargs, wrappers, max_episode_steps)
@@ -180,10 +180,12 @@ def own_recipe(
         return None
     given = env_kwargs or {}
     kwargs: Any = {**task.kwargs, **given} if isinstance(given, Mapping) else [{**task.kwargs, **own} for own in given]
+    is_alike = isinstance(kwargs, Mapping)
+    task = task.serving(engine, kwargs if is_alike else (), is_alike=is_alike and not wrappers)
     registered = gym.registry.get(env)
     if is_shipped(env) and registered is not None and engine != ("native" if task.is_native else "kernel"):
         is_same = _is_gymnasiums_own(registered, task) and _knows(task.env, kwargs)
-        can_run = isinstance(kwargs, Mapping) if task.is_native else has_numba()
+        can_run = is_alike if task.is_native else has_numba()
         if engine != "auto" or wrappers or not is_same or not can_run:
             return None
     limit = task.time_limit if max_episode_steps is None else max_episode_steps

@@ -8,6 +8,7 @@ A name is looked up in these places, in this order:
     Atari         games under EnvPool's ids (``shoal.envs.atari``)
     Box2D         EnvPool's ids for envs that Gymnasium has under a newer one (``shoal.envs.box2d``)
     MiniGrid      with EnvPool's observations, for EnvPool's doors alone (``shoal.envs.minigrid``)
+    dm_control    tasks of its suite (``shoal.envs.dm_control``), if no other library has registered the id
     Gymnasium     its registry, also in the form ``"module:id"``, which imports the module first
 
 ``find`` gives a ``Task``: plain data that knows how to load the env's class and which options it takes.
@@ -29,6 +30,10 @@ from shoal.envs import TASKS
 from shoal.envs.atari import TASKS as ATARI_TASKS
 from shoal.envs.box2d import OLD_IDS as OLD_BOX2D_IDS
 from shoal.envs.box2d import check_installed
+from shoal.envs.dm_control import ENVPOOL_IDS as SUITE_ALIASES
+from shoal.envs.dm_control import MISSING as SUITE_MISSING
+from shoal.envs.dm_control import TASKS as SUITE_TASKS
+from shoal.envs.dm_control import find_task, has_dm_control
 from shoal.envs.envpool import kind_of
 from shoal.envs.envpool.names import hint as envpool_hint
 from shoal.envs.gymnasiums import register_with_gymnasium
@@ -42,7 +47,7 @@ from shoal.kernel import KernelEnv, is_kind
 from shoal.native import is_native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 # Names under which other libraries know the compiled envs.
 _ALIASES = {
@@ -67,6 +72,7 @@ class Task:
         kwargs: Keyword arguments that belong to the task.
         max_episode_steps: The time limit; None for the env's own, or none at all.
         reward_threshold: The mean return at which the task counts as solved.
+        plain: The Python env that a native ``source`` stands for, in the same form, if the two are of one id.
     """
 
     id: str
@@ -74,6 +80,7 @@ class Task:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
+    plain: str | None = None
 
     @cached_property
     def env(self) -> Any:
@@ -101,6 +108,19 @@ class Task:
         """The task's threshold, or else what a compiled or native env declares."""
         own = self.env.reward_threshold if self.is_compiled or self.is_native else None
         return self.reward_threshold if self.reward_threshold is not None else own
+
+    def serving(self, engine: str, keywords: Iterable[str] = (), *, is_alike: bool = True) -> Task:
+        """The task as an engine serves it.
+
+        Of a task that has a native and a plain env, ``"native"`` takes the first, and so does ``"auto"`` if that knows
+        the keywords and the envs of the pool are all alike, with nothing wrapped around them. All others take the
+        plain one.
+        """
+        if self.plain is None or engine == "native":
+            return self
+        plain = replace(self, source=self.plain, plain=None)
+        only_plain = plain.options()[0].keys() - self.options()[0].keys()
+        return self if engine == "auto" and is_alike and only_plain.isdisjoint(keywords) else plain
 
     def options(self) -> tuple[dict[str, Any], bool]:
         """The keywords that the env takes, with their defaults, and whether it takes any other one as well."""
@@ -171,7 +191,9 @@ def register(
 def list_all_envs() -> list[str]:
     """Every task id that ``make`` knows: shoal's own first, then registered ones, then Gymnasium's."""
     own = [*TASKS, *(alias for alias, target in _ALIASES.items() if target in TASKS)]
-    return list(dict.fromkeys([*own, *ATARI_TASKS, *OLD_BOX2D_IDS, *MINIGRID_TASKS, *_registered, *gym.registry]))
+    suite = [*SUITE_TASKS, *SUITE_ALIASES] if has_dm_control() else []
+    families = [*ATARI_TASKS, *OLD_BOX2D_IDS, *MINIGRID_TASKS, *suite]
+    return list(dict.fromkeys([*own, *families, *_registered, *gym.registry]))
 
 
 def find(task_id: Any) -> Task:
@@ -196,7 +218,8 @@ def is_shipped(task_id: str) -> bool:
 
 def own_task(task_id: str) -> Task | None:
     """The task of this name if it is shoal's own or registered with it."""
-    return _compiled(task_id) or _registered.get(task_id) or _native(task_id) or _atari(task_id) or _box2d(task_id)
+    lookups = (_compiled, _registered.get, _native, _atari, _box2d, _suite)
+    return next((task for look_up in lookups if (task := look_up(task_id)) is not None), None)
 
 
 def _compiled(task_id: str) -> Task | None:
@@ -253,6 +276,18 @@ def envpool_task(task_id: Any) -> Task:
     """
     kind = kind_of(task_id)
     return Task(kind.task_id, f"{kind.__module__}:{kind.task_id}")
+
+
+def _suite(task_id: str) -> Task | None:
+    found = find_task(task_id)
+    if found is None or task_id in gym.registry:
+        return None
+    if not has_dm_control():
+        raise BackendUnavailable(f"{task_id}: {SUITE_MISSING}")
+    (plain, native), limit = found
+    if native is None or not has_mujoco():
+        return Task(task_id, plain.home, plain.kwargs, limit)
+    return Task(task_id, native.home, native.kwargs, limit, plain=plain.home)
 
 
 def _in_gymnasium(task_id: str) -> Task:

@@ -161,7 +161,7 @@ def test_what_it_refuses() -> None:
 
 @pytest.mark.skipif(has_dm_control, reason="dm_control is installed")
 def test_without_dm_control_the_error_names_it() -> None:
-    with pytest.raises(BackendUnavailable, match="pip install dm_control"):
+    with pytest.raises(BackendUnavailable, match=r"pip install .shoal.dm-control"):
         DMControlEnv("cheetah", "run")
 
 

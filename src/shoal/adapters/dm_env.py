@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from typing import Any
+from collections import OrderedDict
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import SpecError
+from shoal.spec import Field
+
+TELLS_DISCOUNT = "tells_discount"  # the key in an env's metadata
+_SEEDS = 2**32  # what a RandomState takes as it is
 
 
 class DmEnvAdapter(gym.Env[Any, Any]):
     """A ``dm_env.Environment`` with Gymnasium's interface.
 
     LAST with discount 0 is a termination, LAST with any other discount a truncation (the field's reading of dm_env).
-    ``info["discount"]`` carries the discount of each step. A seed reaches the env if it has a ``seed`` method, a
+    ``info["discount"]`` carries the discount of each step, and ``metadata`` says so: where a face has discounts, they
+    are the env's own, also at the end of an episode. A seed reaches the env if it has a ``seed`` method, a
     ``reset(seed=)``, or, as in dm_control, a task with a ``random`` generator; if it has none of these, a seed is
     dropped with a warning.
     """
+
+    info_columns: ClassVar[tuple[Field, ...]] = (Field("discount", np.dtype(np.float64), (), at_reset=False),)
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -28,7 +36,7 @@ class DmEnvAdapter(gym.Env[Any, Any]):
         self.action_space = space_of(env.action_spec())
         self._action_spec = env.action_spec()
         self._reset_takes_seed = "seed" in inspect.signature(env.reset).parameters
-        self.metadata = {"render_modes": ["rgb_array"]} if hasattr(env, "physics") else {}
+        self.metadata = {TELLS_DISCOUNT: True, **({"render_modes": ["rgb_array"]} if hasattr(env, "physics") else {})}
         self.render_mode = "rgb_array" if hasattr(env, "physics") else None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -45,7 +53,7 @@ class DmEnvAdapter(gym.Env[Any, Any]):
         last = bool(step.last())
         terminated = last and step.discount == 0.0
         reward = 0.0 if step.reward is None else float(step.reward)
-        info = {} if step.discount is None else {"discount": float(step.discount)}
+        info = {"discount": 1.0 if step.discount is None else float(step.discount)}
         return self._observation(step), reward, terminated, last and not terminated, info
 
     def render(self) -> Any:
@@ -60,7 +68,7 @@ class DmEnvAdapter(gym.Env[Any, Any]):
         if callable(getattr(self.env, "seed", None)):
             self.env.seed(seed)
         elif hasattr(getattr(self.env, "task", None), "_random"):
-            self.env.task._random = np.random.RandomState(seed)
+            self.env.task._random = random_state(seed)
         else:
             # Python shows the same warning from the same line once, however many envs there are.
             warnings.warn(
@@ -71,6 +79,11 @@ class DmEnvAdapter(gym.Env[Any, Any]):
 
     def _observation(self, step: Any) -> Any:
         return _cast(self.observation_space, step.observation)
+
+
+def random_state(seed: int) -> np.random.RandomState:
+    """The generator that ``RandomState(seed)`` is, and one for seeds that are too large for it."""
+    return np.random.RandomState(seed if seed < _SEEDS else np.random.MT19937(np.random.SeedSequence(seed)))
 
 
 def _as_spec(spec: Any, value: Any) -> Any:
@@ -93,7 +106,8 @@ def _cast(space: spaces.Space[Any], value: Any) -> Any:
 def space_of(spec: Any) -> spaces.Space[Any]:
     """The Gymnasium space of a dm_env spec, nested or not."""
     if isinstance(spec, dict):
-        return spaces.Dict({key: space_of(child) for key, child in spec.items()})
+        # In the env's own order: of a plain dict, Gymnasium would sort the keys.
+        return spaces.Dict(OrderedDict((key, space_of(child)) for key, child in spec.items()))
     if isinstance(spec, (list, tuple)):
         return spaces.Tuple([space_of(child) for child in spec])
     if hasattr(spec, "num_values"):

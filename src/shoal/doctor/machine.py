@@ -38,6 +38,7 @@ _EXTRAS = (
     "ray",
     "psutil",
     "rich",
+    "dm_control",
     "dm_env",
     "jax",
     "pettingzoo",

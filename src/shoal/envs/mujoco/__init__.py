@@ -65,10 +65,10 @@ OLD_TASKS: dict[str, ShippedTask] = dict(_old_tasks())
 def has_mujoco() -> bool:
     """Whether a MuJoCo is installed that can step many simulations at once."""
     try:
-        importlib.import_module("mujoco.batch")
+        batch = importlib.import_module("mujoco.batch")
     except ImportError:  # not there, or an older one
         return False
-    return True
+    return hasattr(batch.Batch, "expanded")  # MuJoCo 3.17 has a first form of it
 
 
 def __getattr__(name: str) -> Any:

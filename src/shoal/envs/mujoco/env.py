@@ -23,6 +23,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -213,10 +214,13 @@ class MujocoEnv(NativeEnv):
 
     def simulate(self, num_envs: int, num_threads: int) -> BatchSim:
         """A batch of simulations."""
+        sim = self._simulations(SpaceTree(self._observation_space, "observation"), num_envs, num_threads)
+        return sim if self.frame_stack == 1 else StackedSim(sim, self.describe("").observation, num_envs)
+
+    def _simulations(self, tree: SpaceTree, num_envs: int, num_threads: int) -> BatchSim:
         from shoal.envs.mujoco.sim import MujocoSim
 
-        sim = MujocoSim(self, SpaceTree(self._observation_space, "observation"), num_envs, num_threads)
-        return sim if self.frame_stack == 1 else StackedSim(sim, self.describe("").observation, num_envs)
+        return MujocoSim(self, tree, num_envs, num_threads)
 
     @property
     def view(self) -> Camera:
@@ -233,7 +237,8 @@ class MujocoEnv(NativeEnv):
 
         seen = first_observation(self)
         if isinstance(seen, Mapping):
-            return spaces.Dict({key: _endless(value) for key, value in seen.items()})
+            # In the author's order: of a plain dict, Gymnasium would sort the keys.
+            return spaces.Dict(OrderedDict((key, _endless(value)) for key, value in seen.items()))
         return _endless(seen)
 
     @cached_property

@@ -82,12 +82,17 @@ class MujocoSim:
         seeds: The last seed of each.
     """
 
+    @property
+    def _is_persistent(self) -> bool:
+        """Whether every simulation has memory of its own for what follows from its state."""
+        return False
+
     def __init__(self, kind: MujocoEnv, tree: SpaceTree, num_envs: int, num_threads: int) -> None:
         self.kind = kind
         self.ends = type(kind).terminated is not MujocoEnv.terminated
         self.cuts = False
-        self.batch = Batch(kind.compiled, num_envs, max(1, min(num_threads, num_envs)))
-        self.generators = Generators(num_envs)
+        self.batch = Batch(kind.compiled, num_envs, max(1, min(num_threads, num_envs)), self._is_persistent)
+        self.generators: Any = Generators(num_envs)
         self.seeds: dict[int, int] = {}
         self._flatten = None if tree.is_single else tree.flatten
         self.arrays: dict[str, Array] = {name: self.batch.bind(name) for name in (*_STATE, *kind.fields)}
@@ -97,7 +102,7 @@ class MujocoSim:
         self._qpos, self._qvel, self._ctrl = (self.arrays[name] for name in ("qpos", "qvel", "ctrl"))
         kind.prepare(self.batch)
         # What ``prepare`` has made different for each env belongs to the env.
-        self._own_model = {
+        self._own_model: dict[str, Array] = {
             name: self.batch.expand(name) for name in MODEL_FIELDS if self.batch.expanded(name) is not None
         }
         self._everyone = Sims(self.arrays, _ALL, kind.dt)
@@ -113,13 +118,8 @@ class MujocoSim:
         """Begin episodes where the env's ``start`` says."""
         self.generators.seed(seeds)
         self.seeds.update(seeds)
-        errors: Errors = {}
         self.batch.reset(ids, stage=mjtStage.mjSTAGE_NONE.value)
-        for i in ids.tolist():
-            try:
-                self._qpos[i], self._qvel[i] = self.kind.start(self.generators[i])
-            except Exception as error:
-                errors[i] = error
+        errors = self._begin(ids)
         errors.update(self._run(self.batch.forward, ids))
         good = _without(ids, errors)
         d = Sims(self.arrays, good, self.kind.dt, is_reset=True)
@@ -128,11 +128,21 @@ class MujocoSim:
             out.info[name][good] = 0
         return errors
 
+    def _begin(self, ids: Ids) -> Errors:
+        """Put simulations where their episodes begin."""
+        errors: Errors = {}
+        for i in ids.tolist():
+            try:
+                self._qpos[i], self._qvel[i] = self.kind.start(self.generators[i])
+            except Exception as error:
+                errors[i] = error
+        return errors
+
     def step(self, ids: Ids | None, action: Sequence[Array], out: Columns) -> Errors:
         """Give every simulation its controls and advance it by the env's ``frame_skip``."""
         which: Any = _ALL if ids is None else ids
         self._ctrl[which] = action[0][which]
-        errors = self._run(self.batch.step, ids, self.kind.frame_skip)
+        errors = self._advance(ids, self.kind.frame_skip)
         if errors:
             ids = which = _without(np.arange(len(self._ctrl), dtype=np.int32) if ids is None else ids, errors)
         d = self._everyone if ids is None else Sims(self.arrays, which, self.kind.dt)
@@ -146,6 +156,10 @@ class MujocoSim:
             out.terminated[which] = self.kind.terminated(d)
         self._observe(d, which, out)
         return errors
+
+    def _advance(self, ids: Ids | None, count: int) -> Errors:
+        """Take steps of the simulation."""
+        return self._run(self.batch.step, ids, count)
 
     def _observe(self, d: Sims, which: Any, out: Columns) -> None:
         kind = self.kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ _NAME = "stack"
 def stacked(space: Space[Any], count: int) -> Space[Any]:
     """The space of the last ``count`` observations, oldest first, on an axis of their own."""
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: stacked(child, count) for key, child in space.spaces.items()})
+        return spaces.Dict(OrderedDict((key, stacked(child, count)) for key, child in space.spaces.items()))
     assert isinstance(space, spaces.Box)  # noqa: S101
     low, high = (np.repeat(bound[None], count, axis=0) for bound in (space.low, space.high))
     return spaces.Box(low, high, dtype=space.dtype.type)

@@ -31,7 +31,8 @@ class MujocoView:
     @property
     def np_random(self) -> np.random.Generator:
         """The env's own generator."""
-        return self._sim.generators[self._env_id]
+        generator: np.random.Generator = self._sim.generators[self._env_id]
+        return generator
 
     @np_random.setter
     def np_random(self, generator: np.random.Generator) -> None:

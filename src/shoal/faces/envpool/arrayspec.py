@@ -13,6 +13,7 @@ space, since either way of nesting them is accepted.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,7 +119,7 @@ def _stacked(parts: list[spaces.Discrete]) -> Form:
 
 def _named(children: dict[str, Space[Any]], *, is_tuple: bool) -> Form:
     forms = {key: form_of(child) for key, child in children.items()}
-    space = spaces.Dict({key: form.space for key, form in forms.items()})
+    space = spaces.Dict(OrderedDict((key, form.space) for key, form in forms.items()))
     if not is_tuple and all(form.convert is None for form in forms.values()):
         return Form(space, None)
     parts = [(key, form.convert) for key, form in forms.items()]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.adapters.dm_env import TELLS_DISCOUNT
 from shoal.errors import BackendUnavailable
 from shoal.faces.envpool import dm_specs
 from shoal.faces.envpool.arrayspec import INT32
@@ -49,7 +50,7 @@ class DMEnvPool(EnvPoolBase, dm_env.Environment):
         return dm_specs.reward_spec()
 
     def discount_spec(self) -> Any:
-        """The discount of one env: 0 where an episode ends, for whatever reason, else 1."""
+        """The discount of one env: 0 where an episode ends, for whatever reason, else 1. dm_env's have their own."""
         return dm_specs.discount_spec()
 
     def _step_result(self, batch: Batch) -> Any:
@@ -59,9 +60,14 @@ class DMEnvPool(EnvPoolBase, dm_env.Environment):
         step_type += done
         if isinstance(batch, PlayerBatch):
             done = batch.players["terminated"] | batch.players["truncated"]
-        # An env may know better: one that is afraid of losing a life.
+        # An env may know better: one that is afraid of losing a life, or whose time limit is not the end of the world.
         own = batch.fields.get(DISCOUNT)
-        discount = (~done).astype(_FLOAT32) if own is None else own * ~done
+        if own is None:
+            discount = (~done).astype(_FLOAT32)
+        elif self.pool.spec.metadata.get(TELLS_DISCOUNT):
+            discount = np.where(batch.first, 1.0, own).astype(_FLOAT32)
+        else:
+            discount = own * ~done
         return dm_env.TimeStep(step_type, batch.reward.astype(_FLOAT32), discount, self._state(batch))
 
     def _reset_result(self, batch: Batch) -> Any:

@@ -90,7 +90,7 @@ def make_spec(task_id: Any, **config: Any) -> EnvSpec:
 
 def _spec(task_id: Any, config: dict[str, Any], *, reset_returns_info: bool) -> EnvSpec:
     if isinstance(task_id, EnvSpec):
-        return EnvSpec(task_id.task, {**task_id.given, **config}, reset_returns_info)
+        return EnvSpec(task_id.found, {**task_id.given, **config}, reset_returns_info)
     task = envpool_task(task_id) if config.get("engine") == "envpool" else find(task_id)
     return EnvSpec(task, config, reset_returns_info)
 

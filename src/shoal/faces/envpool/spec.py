@@ -41,19 +41,21 @@ class EnvSpec:
     It can be pickled, and ``make`` takes it in place of a task id.
 
     Attributes:
-        task: What is made.
+        found: What was asked for.
+        task: What is made: the same, as the engine serves it.
         given: The keyword arguments it is made with.
         settings: Those, checked and completed.
 
     Args:
-        task: What is to be made.
+        found: What is to be made.
         given: Keyword arguments of ``make``.
         reset_returns_info: The value of ``gym_reset_return_info`` if it is not given.
     """
 
-    def __init__(self, task: Task, given: Mapping[str, Any], reset_returns_info: bool = True) -> None:
-        self.task = task
-        self.settings: Settings = read(task, {"gym_reset_return_info": reset_returns_info, **given})
+    def __init__(self, found: Task, given: Mapping[str, Any], reset_returns_info: bool = True) -> None:
+        self.found = found
+        self.task = found.serving(given.get("engine", "auto"), given)
+        self.settings: Settings = read(self.task, {"gym_reset_return_info": reset_returns_info, **given})
         self.given = dict(given)
         self._reset_returns_info = reset_returns_info
         if given.get("seed", 0) is None:
@@ -61,7 +63,7 @@ class EnvSpec:
             self.given["seed"] = self.settings.config["seed"]
 
     def __reduce__(self) -> tuple[type[EnvSpec], tuple[Any, ...]]:
-        return EnvSpec, (self.task, self.given, self._reset_returns_info)
+        return EnvSpec, (self.found, self.given, self._reset_returns_info)
 
     # ------------------------------------------------------------------ config
 

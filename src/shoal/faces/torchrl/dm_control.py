@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from shoal.errors import ArgumentError, BackendUnavailable, SpecError
+from shoal.envs.dm_control.library import load_library
+from shoal.errors import ArgumentError, SpecError
 from shoal.faces.torchrl.gym_like import GymLikeEnv
 from shoal.faces.torchrl.gym_making import ClassProperty
 from shoal.faces.torchrl.specs import Bounded, Categorical, Composite, OneHot, Unbounded
@@ -197,9 +197,7 @@ _OWN = ("from_pixels", "pixels_only", "render_kwargs", "camera_id")
 
 
 def _library() -> ModuleType:
-    if find_spec("dm_control") is None:
-        raise BackendUnavailable("DMControlEnv needs dm_control: pip install dm_control")
-    importlib.import_module("dm_control.suite")
+    load_library()
     return importlib.import_module("dm_control")
 
 
