@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -35,42 +37,58 @@ def blocks_of(page: Path) -> str:
     return "\n".join(lines)
 
 
-def run(script: Path, cwd: Path, *arguments: str) -> str:
+def run(script: Path, cwd: Path, *arguments: str, timeout_s: float = 50) -> str:
     """What a script prints; it must end well and say nothing on stderr."""
     # The shoal that is under test, also where it is found by a relative path.
     environment = {**os.environ, "PYTHONPATH": str(Path(shoal.__file__).parents[1])}
     command = [sys.executable, "-W", "error", str(script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, cwd=cwd, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
 
 
 # What learns takes a minute, unless it is told to be quick.
-ARGUMENTS = {"bbrl_dqn": ["--quick"], "ppo_cartpole": ["--quick"], "torchrl_style_ppo": ["--quick"]}
+ARGUMENTS = {
+    "bbrl_dqn": ["--quick"],
+    "ppo_cartpole": ["--quick"],
+    "ppo_halfcheetah": ["--steps", "50_000"],
+    "ppo_pong": ["--steps", "1024", "--size", "42", "--checkpoint", "pong.pt"],
+    "torchrl_style_ppo": ["--quick"],
+}
+# The least mean return. CartPole: actions at random give 22, and networks at their birth 9. HalfCheetah: -281 and 0;
+# seeds 1, 2 and 3 reached 1985, 1729 and 1981. Nobody learns Pong in so few steps, so that it only has to run.
+LEARNED = {"bbrl_dqn": 40, "ppo_cartpole": 40, "ppo_halfcheetah": 1000, "torchrl_style_ppo": 40}
+PATIENT = {"ppo_halfcheetah", "ppo_pong"}  # half a minute on a quiet machine
+PATIENCE = pytest.mark.timeout(300)
+NEEDS = {"mujoco_custom": "mujoco.batch", "ppo_halfcheetah": "mujoco.batch", "ppo_pong": "ale_py"}
 # Each is a process of its own that imports everything, so most of them wait for the second stage.
 QUICK = {"README", "quickstart_sync"}
 
 
 def by_stem(paths: list[Path]) -> list[Any]:
-    return [pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.slow]) for path in paths]
+    def marks(stem: str) -> list[pytest.MarkDecorator]:
+        return [*([] if stem in QUICK else [pytest.mark.slow]), *([PATIENCE] if stem in PATIENT else [])]
+
+    return [pytest.param(path, id=path.stem, marks=marks(path.stem)) for path in paths]
 
 
 @pytest.mark.parametrize("example", by_stem(EXAMPLES))
 def test_example(example: Path, tmp_path: Path) -> None:
     arguments = ARGUMENTS.get(example.stem, [])
-    if example.stem.startswith("mujoco"):
-        pytest.importorskip("mujoco.batch")
+    if example.stem in NEEDS:
+        pytest.importorskip(NEEDS[example.stem])
     if arguments:
         pytest.importorskip("torch")
         # Not only matplotlib: this makes its cache of fonts, which a script would report on stderr.
         pytest.importorskip("matplotlib.font_manager")
-    shown = run(example, tmp_path, *arguments)
+    shown = run(example, tmp_path, *arguments, timeout_s=250 if example.stem in PATIENT else 50)
     assert shown, "an example shows something"
     if arguments:
-        found = re.search(r"^mean return ([\d.]+)", shown, re.MULTILINE)
+        found = re.search(r"^mean return (-?[\d.]+)", shown, re.MULTILINE)
         assert found, shown
-        assert float(found[1]) > 40, "a learner learns: actions at random give 22, and networks at their birth 9"
+        if example.stem in LEARNED:
+            assert float(found[1]) > LEARNED[example.stem], "a learner learns"
         assert (tmp_path / f"{example.stem}.png").stat().st_size > 10_000, "a learner draws its curve"
 
 
@@ -92,6 +110,61 @@ def test_code_blocks_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path
     script = tmp_path / f"page_{page.stem}.py"
     script.write_text(blocks_of(page), encoding="utf-8")
     run(script, tmp_path)
+
+
+class FallingBall(gymnasium.Env[np.ndarray, Any]):
+    """A ball falls through four rows, and the paddle below has to be where it lands; as frames like those of Atari."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (4, 42, 42), np.uint8)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.row, self.column, self.paddle = 0, int(self.np_random.integers(5)), 2
+        return self.frames(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.row += 1
+        self.paddle = min(max(self.paddle + int(action) - 1, 0), 4)
+        over = self.row == 4
+        reward = float(over and (1 if self.paddle == self.column else -1))
+        return self.frames(), reward, over, False, {}
+
+    def frames(self) -> np.ndarray:
+        cells = np.zeros((5, 8, 5, 8), np.uint8)  # row, its pixels, column, its pixels
+        cells[self.row, :, self.column] = 255
+        cells[4, :, self.paddle] = 150
+        return np.tile(np.pad(cells.reshape(40, 40), 1), (4, 1, 1))
+
+
+@pytest.mark.slow
+@PATIENCE
+def test_the_learner_of_pong_learns_a_game_that_is_simpler(
+    make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pong itself takes hours. With 8192 steps of this, seeds 1, 2 and 3 reached 0.45, 0.31 and 0.38."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("matplotlib.font_manager")
+    spec = importlib.util.spec_from_file_location("ppo_pong", ROOT / "examples" / "ppo_pong.py")
+    assert spec
+    assert spec.loader
+    ppo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ppo)
+    monkeypatch.setattr(ppo, "LEARNING_RATE", 1e-3)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        torch.manual_seed(1)
+        agent = ppo.Agent(size=42, actions=3)
+        optimizer = torch.optim.Adam(agent.parameters(), eps=1e-5)
+        pool = make_pool(FallingBall, ppo.NUM_ENVS, engine="serial", autoreset="same_step")
+        at_random = shoal.Collector(pool, seed=1).evaluate(200, seed=1)
+        ppo.learn(agent, optimizer, shoal.Collector(pool, agent.act, seed=1), steps=8192)
+        learned = shoal.Collector(pool, agent.act).evaluate(200, seed=1)
+    finally:
+        torch.set_num_threads(threads)
+    assert at_random.mean < -0.4
+    assert learned.mean > 0
 
 
 def test_the_examples_are_found() -> None:
