@@ -355,8 +355,9 @@ class Dispatch:
                 raise RecvTimeout(f"recv: {len(landed)} of {full} rows after {timeout} s; nothing is lost, recv again")
             has_looked = True
             limits = [max(0.0, t - now) for t in (end, None if impatient else patience) if t is not None]
-            # A group may share the engine with others, so look again after each row that could be one of its own.
-            wanted = 1 if impatient or group is not None else full - len(landed)
+            wanted = (least if impatient else full) - len(landed)
+            if group is not None and self.traffic.num_flying > len(group) - len(landed):
+                wanted = 1  # others are under way too: look again after each row that could be one of the group's own
             self.collect(max(1, min(wanted, self.traffic.num_flying)), min(limits) if limits else None)
 
     def collect(self, at_least: int, timeout_s: float | None) -> None:

@@ -6,10 +6,12 @@ That nothing outlives a pool, whatever ends it, is in tests/faults: T15 to T19.
 from __future__ import annotations
 
 import os
+from functools import partial
 from textwrap import dedent
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import psutil
 import pytest
 from trainer_processes import METHODS_HERE, assert_gone, lives, program
@@ -32,6 +34,33 @@ def test_two_pools_of_one_program_do_not_hold_each_other() -> None:
         assert len(second.reset(seed=0)) == 2
         second.close()
         del first, second
+
+
+# ---------------------------------------------------------------------- waking
+
+
+class Sleeper(CountingEnv):
+    """Its step takes so many hundredths of a second as its tag says."""
+
+    def step(self, action: Any) -> Any:
+        sleep(0.01 * self.tag)
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("batch_size", "rounds"), [(None, 1), (2, 2), (1, 4)])
+def test_a_pool_is_woken_once_for_the_rows_it_waits_for(
+    batch_size: int | None, rounds: int, make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fns = [partial(Sleeper, tag=tag) for tag in (1, 3, 5, 7)]
+    pool = make_pool(fns, engine="process", num_workers=4, batch_size=batch_size)
+    pool.reset()
+    waiter, woken = pool.engine._waiter, []
+    wait = waiter.wait
+    monkeypatch.setattr(waiter, "wait", lambda timeout_s: woken.append(wait(timeout_s)) or woken[-1])
+    pool.send(np.zeros(4, np.int64))
+    rows = [pool.recv().env_id.tolist() for _ in range(rounds)]
+    assert [i for batch in rows for i in batch] == [0, 1, 2, 3]
+    assert woken.count(True) <= rounds
 
 
 # ---------------------------------------------------------------------- a forked trainer

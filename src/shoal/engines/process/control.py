@@ -1,6 +1,6 @@
 """The shared words through which a pool and its workers talk on every step.
 
-    pool writes     issued, command, flagged, block, host, rounds, leaving
+    pool writes     issued, command, flagged, block, host, rounds, wanted, leaving
     worker writes   finished, progress, order, running, notes
 
 Each env has a sequence number: a command raises ``issued``, its completion copies it to ``finished``, so pending
@@ -8,8 +8,8 @@ means unequal, and a result can only be taken for the command it answers. The up
 env's incarnation. ``host`` is the lane that an env is at home in. A lane lists what it finished in ``order``, where
 each lane has a ring with room for all envs that it may have, and
 publishes it by raising ``progress``. A step of the whole pool needs less: the pool raises the number in ``rounds``,
-and a lane that sees a new number steps all its envs. Every word has one writer, so no lock is needed and no death
-can leave one.
+and a lane that sees a new number steps all its envs. Whoever brings the sum of ``progress`` to ``wanted`` wakes the
+pool, which is not disturbed before. Every word has one writer, so no lock is needed and no death can leave one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from shoal.engines.process.wake import SEMAPHORE_BYTES, Semaphore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+NOBODY_WAITS = 2**62
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Plan:
             layout.add(name, (rows.num_envs,), np.uint8)
         layout.add("progress", (lanes,), np.int64)
         layout.add("rounds", (lanes,), np.int64)
+        layout.add("wanted", (1,), np.int64)
         layout.add("running", (lanes,), np.int32)
         layout.add("notes", (num_workers,), np.int64)
         layout.add("leaving", (num_workers,), np.uint8)
@@ -77,12 +81,14 @@ class Control:
         self.order = words(self.columns["order"])
         self.progress = words(self.columns["progress"])
         self.rounds = words(self.columns["rounds"])
+        self.wanted = words(self.columns["wanted"])
         self.running = words(self.columns["running"])
         self.notes = words(self.columns["notes"])
         self.leaving = words(self.columns["leaving"])
         self.stop = words(self.columns["stop"])
         if create:
             self.columns["running"][:] = -1
+            self.wanted[0] = NOBODY_WAITS
         self.go = [Semaphore(arena.address(word), create=create) for word in self.columns["go"]]
         self.done = Semaphore(arena.address(self.columns["done"]), create=create)
 

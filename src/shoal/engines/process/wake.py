@@ -57,6 +57,23 @@ class Semaphore:
         return True
 
 
+class Fence:
+    """Between a write and a read of shared memory: keeps the processor from doing the read first.
+
+    Two sides that each write a word and then read the other's could otherwise both read what was there before. A
+    semaphore of one's own does it, because its counter is changed in one piece, with everything before it done.
+    """
+
+    def __init__(self) -> None:
+        self._memory = ctypes.create_string_buffer(SEMAPHORE_BYTES)
+        self._semaphore = Semaphore(ctypes.addressof(self._memory), create=True)
+
+    def __call__(self) -> None:
+        """Pass it."""
+        self._semaphore.post()
+        self._semaphore.try_acquire()
+
+
 class Waiter:
     """Waits on a semaphore, spinning for a moment first when the last waits were short.
 

@@ -30,7 +30,7 @@ from shoal.engines.lane import Lane
 from shoal.engines.process import shipping
 from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.notes import Note, Notes, pack_fault
-from shoal.engines.process.wake import Waiter
+from shoal.engines.process.wake import Fence, Waiter
 from shoal.engines.process.wire import Channel, FrameError, Kind
 from shoal.errors import ShippingError, Where
 from shoal.faults import Fault, fault_from
@@ -294,6 +294,7 @@ class LaneServer:
         self._capacity = worker.control.plan.capacity
         self._position = 0
         self._rounds = rounds
+        self._fence = Fence()
 
     def serve(self) -> None:
         """Wait and run until stopped, then close the envs."""
@@ -352,15 +353,18 @@ class LaneServer:
             self._publish(notes.take())
 
     def _publish(self, notes: list[Note]) -> None:
-        """Make finished rows visible, wake the pool, then send what goes with them.
+        """Make finished rows visible, wake the pool if it waits for no more than these, then send what goes with them.
 
         In this order, because a large message can only leave while the pool reads, and the pool reads once it is awake.
         """
+        control = self.control
         for _ in notes:
             self.worker.announce()
-        self.control.running[self.index] = -1
-        self.control.progress[self.index] = self._position
-        self.control.done.post()
+        control.running[self.index] = -1
+        control.progress[self.index] = self._position
+        self._fence()
+        if notes or sum(control.progress) >= control.wanted[0]:
+            control.done.post()
         for kind, env_id, payload in notes:
             self.worker.tell(kind, env_id, payload)
 
