@@ -134,11 +134,11 @@ def preload_if_loaded(*modules: str) -> None:
     note(*modules)
 
 
-def warm_up() -> None:
+def warm_up(start_method: str | None = None) -> None:
     """Begin to load what worker processes will need, without waiting for it: a pool that is made soon starts sooner."""
     from shoal.engines.process.launch import warm_up as start_loading
 
-    start_loading()
+    start_loading(start_method)
 
 
 def _fault_files(engine: Engine, folder: str | os.PathLike[str] | None) -> FaultFiles | None:

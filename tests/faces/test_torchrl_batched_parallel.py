@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from fault_cases import run_python
 from tensor_envs import Adder, Agents, Story, Walk, assert_same
 from tensordict import TensorDict
 
@@ -302,6 +303,33 @@ def test_a_policy_is_no_place_to_be_pickled_in(parallel: Callable[..., ParallelE
     other.close()
 
 
+PROGRAM = """
+import threading
+from shoal.faces.torchrl import GymEnv, ParallelEnv, ProcessorAsyncEnvPool
+
+def method(env):
+    env.reset()
+    told = env._host.pool.engine.crew.method if hasattr(env, "_host") else env._running().pool.engine.crew.method
+    env.close()
+    return told
+
+make = lambda: GymEnv("CartPole-v1")
+print(method(ParallelEnv(2, make)), method(ProcessorAsyncEnvPool([make] * 2)))
+enough = threading.Event()
+thread = threading.Thread(target=enough.wait, args=(60,))
+thread.start()
+print(method(ParallelEnv(2, make)), method(ParallelEnv(2, make, mp_start_method="fork")))
+enough.set()
+thread.join()
+print(method(ParallelEnv(2, make, mp_start_method="spawn")))
+"""
+
+
+def test_workers_are_forks_where_no_other_thread_runs() -> None:
+    done = run_python("-W", "ignore", "-c", PROGRAM)
+    assert (done.stdout, done.returncode) == ("fork fork\nforkserver forkserver\nspawn\n", 0), done.stderr
+
+
 def test_warnings_of_workers_are_left_out_unless_wanted(
     parallel: Callable[..., ParallelEnv], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,10 +339,11 @@ def test_warnings_of_workers_are_left_out_unless_wanted(
         return Walk()
 
     here = os.getpid()
-    parallel(1, make).reset()
+    # A fork would have the filters of the tests.
+    parallel(1, make, mp_start_method="forkserver").reset()
     monkeypatch.setattr(face, "filter_warnings_subprocess", False, raising=False)
     quiet = capfd.readouterr().err
-    env = parallel(1, make)
+    env = parallel(1, make, mp_start_method="forkserver")
     env.reset()
     env.close()
     assert "hear, hear" not in quiet

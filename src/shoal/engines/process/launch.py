@@ -350,9 +350,9 @@ def preload_if_loaded(*modules: str) -> None:
     _preload_if_loaded.extend(name for name in modules if name not in _preload_if_loaded)
 
 
-def warm_up() -> None:
+def warm_up(requested: str | None) -> None:
     """Have the fork server start loading what workers need, without waiting for it, if workers would come from it."""
-    if "forkserver" not in multiprocessing.get_all_start_methods() or why_no_workers():
+    if why_no_workers() or start_method(requested) != "forkserver":
         return
     with _starting, _without_main():
         _preload()

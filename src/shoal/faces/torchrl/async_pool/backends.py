@@ -8,6 +8,7 @@ from shoal.build import make_pool
 from shoal.errors import ArgumentError, FaultError
 from shoal.faces.torchrl.async_pool.pool import AsyncEnvPool
 from shoal.faces.torchrl.batched.remote import itself
+from shoal.faces.torchrl.batched.slots import start_method_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +56,7 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
             engine="process",
             num_workers=-(-self.num_envs // self.envs_per_worker),
             threads_per_worker=self.envs_per_worker,
+            start_method=start_method_of(None),
             affinity=_cpus(self._affinity),
             allow_pickle=has_loose,
         )

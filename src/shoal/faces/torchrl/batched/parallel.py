@@ -69,9 +69,8 @@ class ParallelEnv(BatchedEnv):
         auto_wrap_envs: bool = True,
         **options: Any,
     ) -> None:
-        # The fork server loads torch while this process looks at the specs.
-        if options.get("mp_start_method") in (None, "forkserver"):
-            warm_up()
+        # If the workers are to come from a fork server, it loads torch while this process looks at the specs.
+        warm_up(start_method_of(options.get("mp_start_method")))
         super().__init__(num_workers, create_env_fn, **options)
         self.__dict__["_num_processes"] = num_processes
         self.__dict__["_patience_s"] = step_timeout

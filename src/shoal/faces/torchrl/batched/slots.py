@@ -73,5 +73,11 @@ def patience_s() -> float:
 
 
 def start_method_of(name: str | None) -> str | None:
-    """A start method by its name here; a fork is made only where it does no harm."""
-    return "fork?" if name == "fork" else name
+    """A start method by its name here.
+
+    Unless another one is asked for, workers are forks of this process where that does no harm: no other thread runs
+    here, and no GPU is in use. Otherwise they come from a fork server, which takes seconds to load torch.
+    """
+    if name not in (None, "fork"):
+        return name
+    return None if torch.cuda.is_initialized() else "fork?"
