@@ -14,7 +14,7 @@ from time import perf_counter
 
 SEMAPHORE_BYTES = 64  # sem_t is 32 bytes on 64-bit Linux; a cache line keeps neighbours apart
 
-_SPIN_BUDGET_S = 150e-6
+_SPIN_BUDGET_S = 300e-6
 _MEMORY = 0.25  # weight of the newest wait in the running average
 
 # Posting and trying take a fraction of a microsecond, so the GIL is kept; a real wait releases it.
