@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shoal.arrays import Arena, Columns, Layout, RowLayout, words
-from shoal.engines.process.wake import SEMAPHORE_BYTES, Semaphore
+from shoal.engines.process.wake import SEMAPHORE_BYTES, Fence, Semaphore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +91,12 @@ class Control:
             self.wanted[0] = NOBODY_WAITS
         self.go = [Semaphore(arena.address(word), create=create) for word in self.columns["go"]]
         self.done = Semaphore(arena.address(self.columns["done"]), create=create)
+        self._fence = Fence()
+
+    def wake_at(self, total: int) -> None:
+        """Have the pool woken when lanes have published so many rows in all. Those who have by now did not see it."""
+        self.wanted[0] = total
+        self._fence()
 
     def clear_lane(self, lane: int, env_ids: Sequence[int], rounds: int) -> None:
         """Make a lane whose worker is dead as good as new: nothing pending, nothing published."""

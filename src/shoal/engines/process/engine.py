@@ -19,7 +19,7 @@ from shoal.engines.process.crew import Crew, Patience
 from shoal.engines.process.homes import Homes
 from shoal.engines.process.notes import NoteReader
 from shoal.engines.process.recycling import Recycler
-from shoal.engines.process.wake import Fence, Waiter
+from shoal.engines.process.wake import Waiter
 from shoal.engines.process.watching import LaneWatch
 from shoal.engines.process.wire import Kind, WireError
 from shoal.errors import ClosedPool, ShoalError, Where, WorkerDied
@@ -39,10 +39,7 @@ class ProcessEngine:
 
     name = "process"
     finals_are_columns = False
-    step_now = None
-    take = None
-    has_odd_rows = None
-    episodes = None
+    step_now = take = has_odd_rows = episodes = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
@@ -90,7 +87,7 @@ class ProcessEngine:
             self.faults.update(self.crew.attach(control, plan))
         self._gone = {i: fault for i, fault in self.faults.items() if self.homes.worker_of(i) in self.crew.lost}
         self._notes = NoteReader(self.config, self.spec)
-        self._waiter, self._fence = Waiter(control.done), Fence()
+        self._waiter = Waiter(control.done)
         self._clock = AwakeTime(2 * _SLICE_S)
         self._watch = LaneWatch(weakref.proxy(self))
         for worker in self.crew.workers:
@@ -222,23 +219,15 @@ class ProcessEngine:
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
             if left <= 0:
                 break
-            woken = self._wait(at_least - len(done), left)
+            before = len(done)
+            self.control.wake_at(sum(self._taken) + min(at_least - before, sum(self.owed)))
+            self.drain()  # what was published before its lane could see that; what comes later wakes us
+            woken = len(done) > before or self._waiter.wait(left)
             # Also while others keep answering: a dead or hung worker must not hide behind them.
             if not woken or monotonic() - self._clock.last > _SLICE_S:
                 self._watch.look(self._clock.lap())
-        self.control.wanted[0] = NOBODY_WAITS
+        self.control.wake_at(NOBODY_WAITS)
         return done
-
-    def _wait(self, missing: int, timeout_s: float) -> bool:
-        """Sleep until so many rows have been published that were not taken; False if ``timeout_s`` passed first."""
-        control = self.control
-        control.wanted[0] = sum(self._taken) + min(missing, sum(self.owed))
-        self._fence()
-        # What was published before its lane could see this is found here; what comes later wakes us.
-        for lane, taken in enumerate(self._taken):
-            if control.progress[lane] != taken and self.homes.worker_of_lane[lane] not in self.crew.lost:
-                return True
-        return self._waiter.wait(timeout_s)
 
     def drain(self) -> None:
         """Take what lanes have published since the last look."""
