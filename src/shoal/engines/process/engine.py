@@ -226,7 +226,7 @@ class ProcessEngine:
             # Also while others keep answering: a dead or hung worker must not hide behind them.
             if not woken or monotonic() - self._clock.last > _SLICE_S:
                 self._watch.look(self._clock.lap())
-        self.control.wake_at(NOBODY_WAITS)
+        self.control.wanted[0] = NOBODY_WAITS  # without a fence: who has not seen it wakes us once in vain
         return done
 
     def drain(self) -> None:
