@@ -12,7 +12,7 @@ import pytest
 from gymnasium import wrappers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_kinds import MODES, assert_same, random_actions, rows_of
+from kernel_kinds import MODES, assert_same, go_on, rows_of
 
 from shoal.errors import EnvCallError, EnvStepError, NotReset, StateError
 from shoal.recovery import Restart
@@ -63,18 +63,6 @@ class KeptText(TextEnv):
         self._episode, self._step, generator, of_texts = state
         give_generator(self, generator)
         self._source.np_random.bit_generator.state = of_texts
-
-
-def go_on(pool: Pool, num_steps: int, ids: list[int] | None = None, seed: int = 0) -> list[dict[str, Any]]:
-    rows = []
-    count = pool.num_envs if ids is None else len(ids)
-    for turn in range(num_steps):
-        last = pool.latest(ids)
-        over = last.env_id[last.terminated | last.truncated]
-        if pool.autoreset == "disabled" and len(over):
-            rows.append(rows_of(pool.reset(env_id=over)))
-        rows.append(rows_of(pool.step(random_actions(pool.spec.action, count, seed + turn), ids)))
-    return rows
 
 
 # ---------------------------------------------------------------------- exactness

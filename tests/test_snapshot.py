@@ -15,7 +15,7 @@ from shoal.errors import ArgumentError, ClosedPool, EnvStepError, NotReset, Stat
 from shoal.snapshot import Snapshot
 
 pytest.importorskip("numba")
-from kernel_kinds import KINDS, LASTING, MODES, Cell, Drift, assert_same, random_actions, rows_of
+from kernel_kinds import KINDS, LASTING, MODES, Cell, Drift, assert_same, go_on, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,19 +27,6 @@ if TYPE_CHECKING:
 def pools(make_pool: Callable[..., Pool]) -> Callable[..., Pool]:
     """Pools of the kernel engine."""
     return partial(make_pool, engine="kernel")
-
-
-def go_on(pool: Pool, num_steps: int, ids: list[int] | None = None) -> list[dict[str, Any]]:
-    """Steps from where the envs are, episodes included; ``ids`` for some of them."""
-    rows = []
-    count = pool.num_envs if ids is None else len(ids)
-    for turn in range(num_steps):
-        last = pool.latest(ids)
-        over = last.env_id[last.terminated | last.truncated]
-        if pool.autoreset == "disabled" and len(over):
-            rows.append(rows_of(pool.reset(env_id=over)))
-        rows.append(rows_of(pool.step(random_actions(pool.spec.action, count, turn), ids)))
-    return rows
 
 
 # ---------------------------------------------------------------------- exactness

@@ -7,65 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kernel_kinds import MODES, assert_same, random_actions, rows_of
+from law_calls import NUM_ENVS, Call, assert_drained_alike, bounded, outcome, traces
 
 pytest.importorskip("envpool", reason="EnvPool is not installed: pip install 'shoal[envpool]'")
 
 import envpool
 
 from shoal.envs.envpool import kind_of
-from shoal.errors import NothingInFlight, ShoalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal import Pool
 
-NUM_ENVS = 4
 CHEAP = ("CartPole-v1", "Catch-v0", "Pendulum-v1")
-bounded = settings(
-    max_examples=6,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-some_ids = st.none() | st.lists(st.sampled_from(range(NUM_ENVS)), min_size=1, max_size=NUM_ENVS, unique=True)
-calls = st.tuples(
-    st.sampled_from(["step", "step", "step", "step", "send", "recv", "reset", "async_reset"]),
-    some_ids,
-    st.integers(0, 1000),
-    st.none() | st.integers(0, 2**70),
-)
-traces = st.lists(calls, min_size=1, max_size=25)
-
-
-def outcome(pool: Pool, call: tuple[str, list[int] | None, int, int | None]) -> Any:
-    """What a call returns, or how it is refused."""
-    name, ids, number, seed = call
-    try:
-        if "reset" in name:
-            batch = getattr(pool, name)(seed, None, ids)
-        elif name == "recv":
-            batch = pool.recv()
-        else:
-            count = NUM_ENVS if ids is None else len(ids)
-            batch = getattr(pool, name)(random_actions(pool.spec.action, count, number), ids)
-    except ShoalError as error:
-        return type(error), str(error)
-    return None if batch is None else rows_of(batch)
-
-
-def drain(pool: Pool) -> list[Any]:
-    rows = []
-    while True:
-        try:
-            rows.append(rows_of(pool.recv()))
-        except NothingInFlight:
-            return rows
+NAMES = ("step", "step", "step", "step", "send", "recv", "reset", "async_reset")
 
 
 @pytest.mark.parametrize("limit", [None, 4])
@@ -80,13 +39,13 @@ def test_a_pool_gives_the_rows_of_single_envs(
     together = make_pool(task_id, NUM_ENVS, engine="envpool", **options)
     alone = make_pool(kind_of(task_id), NUM_ENVS, engine="serial", **options)
 
-    @bounded
-    @given(trace=traces, seed=st.integers(0, 1000))
-    def law(trace: list[Any], seed: int) -> None:
+    @bounded(6)
+    @given(trace=traces({}, NAMES, max_size=25), seed=st.integers(0, 1000))
+    def law(trace: list[Call], seed: int) -> None:
         assert_same(*(rows_of(pool.restart(seed=seed)) for pool in (together, alone)), "the first reset")
         for number, call in enumerate(trace):
             assert_same(*(outcome(pool, call) for pool in (together, alone)), f"{number}: {call}")
-        assert_same(*(drain(pool) for pool in (together, alone)), "what was under way at the end")
+        assert_drained_alike(together, alone)
 
     law()
 

@@ -6,20 +6,21 @@ random calls on both. What they return, or refuse, has to be the same to the las
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from law_oracle import Ledger
 
 import shoal
 from shoal.adapters.kernel_env import PlainKernelEnv
-from shoal.errors import NothingInFlight, ShoalError
+from shoal.errors import NothingInFlight
 
 pytest.importorskip("numba")
 from kernel_kinds import KINDS, MODES, Cell, Drift, Switches, assert_same, random_actions, rows_of
+from law_calls import NUM_ENVS, Call, assert_drained_alike, bounded, outcome, traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,73 +28,22 @@ if TYPE_CHECKING:
     from shoal import Pool
     from shoal.batch import Batch
 
-bounded = settings(
-    max_examples=10,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-NUM_ENVS = 4
 PER_ENV = [{"gain": 1.0 + i, "length": 3 + i} for i in range(NUM_ENVS)]
 
 
-class Call(NamedTuple):
-    """One call of a pool."""
-
-    name: str
-    ids: list[int] | None
-    number: int
-    seed: int | None
-    options: dict[str, float] | None
+some_traces = traces({"origin": st.floats(-5, 5), "spread": st.just(0.5)})
 
 
-some_ids = st.none() | st.lists(st.sampled_from(range(NUM_ENVS)), min_size=1, max_size=NUM_ENVS, unique=True)
-traces = st.lists(
-    st.builds(
-        Call,
-        name=st.sampled_from(["step", "step", "step", "send", "send", "recv", "recv", "reset", "async_reset"]),
-        ids=some_ids,
-        number=st.integers(0, 1000),
-        seed=st.none() | st.integers(0, 2**70),
-        options=st.none() | st.fixed_dictionaries({}, optional={"origin": st.floats(-5, 5), "spread": st.just(0.5)}),
-    ),
-    min_size=1,
-    max_size=20,
-)
-
-
-def outcome(pool: Pool, call: Call, kind: type) -> Any:
-    """What a call returns, or how it is refused."""
-    count = NUM_ENVS if call.ids is None else len(call.ids)
-    try:
-        if call.name in ("reset", "async_reset"):
-            batch = getattr(pool, call.name)(call.seed, call.options if kind is Drift else None, call.ids)
-        elif call.name == "recv":
-            batch = pool.recv(min_batch=1 + call.number % NUM_ENVS, max_wait=60.0) if call.number % 3 else pool.recv()
-        else:
-            batch = getattr(pool, call.name)(random_actions(pool.spec.action, count, call.number), call.ids)
-    except ShoalError as error:
-        return type(error), str(error)
-    return None if batch is None else rows_of(batch)
-
-
-def drain(pool: Pool) -> list[Any]:
-    """Every row that is still under way."""
-    rows = []
-    while True:
-        try:
-            rows.append(rows_of(pool.recv()))
-        except NothingInFlight:
-            return rows
+def outcome_of(pool: Pool, call: Call, kind: type) -> Any:
+    """What a call returns, or how it is refused; only one kind has options."""
+    return outcome(pool, call if kind is Drift else call._replace(options=None))
 
 
 def assert_agree(kind: type, compiled: Pool, plain: Pool, trace: list[Call], seed: int) -> None:
     assert_same(*(rows_of(pool.reset(seed=seed)) for pool in (compiled, plain)), "the first reset")
     for number, call in enumerate(trace):
-        assert_same(*(outcome(pool, call, kind) for pool in (compiled, plain)), f"{number}: {call}")
-    assert_same(*(drain(pool) for pool in (compiled, plain)), "what was under way at the end")
+        assert_same(*(outcome_of(pool, call, kind) for pool in (compiled, plain)), f"{number}: {call}")
+    assert_drained_alike(compiled, plain)
     assert_same(*(rows_of(pool.latest()) | {"infos": []} for pool in (compiled, plain)), "the latest rows")
 
 
@@ -104,8 +54,8 @@ def test_a_synchronous_pool_gives_the_rows_of_interpreted_envs(
 ) -> None:
     compiled, plain = (make_pool(kind, NUM_ENVS, engine=e, autoreset=autoreset) for e in ("kernel", "serial"))
 
-    @bounded
-    @given(trace=traces, seed=st.integers(0, 1000))
+    @bounded(10)
+    @given(trace=some_traces, seed=st.integers(0, 1000))
     def law(trace: list[Call], seed: int) -> None:
         assert_agree(kind, compiled, plain, trace, seed)
         assert compiled.stats().steps == plain.stats().steps
@@ -122,8 +72,8 @@ def test_an_asynchronous_pool_gives_every_env_the_rows_it_has_interpreted(
     """Which rows come together is the pool's choice, so each env is compared by itself."""
     pool = make_pool(Drift, NUM_ENVS, engine="kernel", autoreset=autoreset, batch_size=batch_size, env_kwargs=PER_ENV)
 
-    @bounded
-    @given(trace=traces, seed=st.integers(0, 1000))
+    @bounded(10)
+    @given(trace=some_traces, seed=st.integers(0, 1000))
     def law(trace: list[Call], seed: int) -> None:
         pool.set_attr("lap", 0)
         ledger = Ledger([PlainKernelEnv(Drift(**own)) for own in PER_ENV], autoreset)
@@ -160,8 +110,8 @@ def test_constants_of_each_env_and_a_time_limit_rule_as_they_do_interpreted(
     options: dict[str, Any] = {"autoreset": autoreset, "env_kwargs": PER_ENV, "max_episode_steps": 4, "seed": 9}
     compiled, plain = (make_pool(Drift, NUM_ENVS, engine=engine, **options) for engine in ("kernel", "serial"))
 
-    @bounded
-    @given(trace=traces, seed=st.integers(0, 1000))
+    @bounded(10)
+    @given(trace=some_traces, seed=st.integers(0, 1000))
     def law(trace: list[Call], seed: int) -> None:
         assert_agree(Drift, compiled, plain, trace, seed)
         assert compiled.get_attr("gain") == plain.get_attr("gain") == (1.0, 2.0, 3.0, 4.0)
@@ -173,18 +123,18 @@ def test_constants_of_each_env_and_a_time_limit_rule_as_they_do_interpreted(
 def test_views_keep_their_values_for_one_further_call(kind: type, make_pool: Callable[..., Pool]) -> None:
     compiled, plain = (make_pool(kind, NUM_ENVS, engine=e, copy=e == "serial") for e in ("kernel", "serial"))
 
-    @bounded
-    @given(trace=traces, seed=st.integers(0, 1000))
+    @bounded(10)
+    @given(trace=some_traces, seed=st.integers(0, 1000))
     def law(trace: list[Call], seed: int) -> None:
         assert_same(*(rows_of(pool.reset(seed=seed)) for pool in (compiled, plain)))
         held: list[Any] = []
         for call in trace:
-            got, expected = (outcome(pool, call, kind) for pool in (compiled, plain))
+            got, expected = (outcome_of(pool, call, kind) for pool in (compiled, plain))
             assert_same(got, expected)
             for view, then in held:
                 np.testing.assert_array_equal(view, then)
             held = [(got["obs"], expected["obs"])] if isinstance(got, dict) else []
-        assert_same(*(drain(pool) for pool in (compiled, plain)))
+        assert_drained_alike(compiled, plain)
 
     law()
 

@@ -6,19 +6,20 @@ has to be the same to the last bit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kernel_kinds import MODES, assert_same, random_actions, rows_of
+from law_calls import NUM_ENVS, Call, assert_drained_alike, bounded, outcome, traces
 from law_oracle import Ledger
 from native_kinds import Drift, Pieces, Steady
 
 import shoal
 from shoal.adapters.native_env import PlainNativeEnv
-from shoal.errors import NothingInFlight, ShoalError
+from shoal.errors import NothingInFlight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,55 +27,7 @@ if TYPE_CHECKING:
     from shoal import Pool
     from shoal.batch import Batch
 
-NUM_ENVS = 4
-bounded = settings(
-    max_examples=8,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-
-
-class Call(NamedTuple):
-    """One call of a pool."""
-
-    name: str
-    ids: list[int] | None
-    number: int
-    seed: int | None
-    options: dict[str, Any] | None
-
-
-some_ids = st.none() | st.lists(st.sampled_from(range(NUM_ENVS)), min_size=1, max_size=NUM_ENVS, unique=True)
-traces = st.lists(
-    st.builds(
-        Call,
-        name=st.sampled_from(["step", "step", "step", "send", "send", "recv", "recv", "reset", "async_reset"]),
-        ids=some_ids,
-        number=st.integers(0, 1000),
-        seed=st.none() | st.integers(0, 2**70),
-        options=st.none() | st.fixed_dictionaries({}, optional={"origin": st.floats(-5, 5)}),
-    ),
-    min_size=1,
-    max_size=20,
-)
-
-
-def outcome(pool: Pool, call: Call) -> Any:
-    """What a call returns, or how it is refused."""
-    count = NUM_ENVS if call.ids is None else len(call.ids)
-    try:
-        if "reset" in call.name:
-            batch = getattr(pool, call.name)(call.seed, call.options, call.ids)
-        elif call.name == "recv":
-            batch = pool.recv(min_batch=1 + call.number % NUM_ENVS, max_wait=60.0) if call.number % 3 else pool.recv()
-        else:
-            batch = getattr(pool, call.name)(random_actions(pool.spec.action, count, call.number), call.ids)
-    except ShoalError as error:
-        return type(error), str(error)
-    return None if batch is None else comparable(pool, batch)
+some_traces = traces({"origin": st.floats(-5, 5)})
 
 
 def comparable(pool: Pool, batch: Batch) -> Any:
@@ -89,16 +42,6 @@ def comparable(pool: Pool, batch: Batch) -> Any:
     return rows
 
 
-def drain(pool: Pool) -> list[Any]:
-    """Every row that is still under way."""
-    rows = []
-    while True:
-        try:
-            rows.append(comparable(pool, pool.recv()))
-        except NothingInFlight:
-            return rows
-
-
 @pytest.mark.parametrize("limit", [None, 4])
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("kind", [Drift, Pieces, Steady], ids=lambda kind: kind.__name__)
@@ -109,13 +52,13 @@ def test_a_synchronous_pool_gives_the_rows_of_single_envs(
         make_pool(kind, NUM_ENVS, engine=e, autoreset=autoreset, max_episode_steps=limit) for e in ("native", "serial")
     )
 
-    @bounded
-    @given(trace=traces, seed=st.integers(0, 1000))
+    @bounded(8)
+    @given(trace=some_traces, seed=st.integers(0, 1000))
     def law(trace: list[Call], seed: int) -> None:
         assert_same(*(comparable(pool, pool.restart(seed=seed)) for pool in (together, alone)), "the first reset")
         for number, call in enumerate(trace):
-            assert_same(*(outcome(pool, call) for pool in (together, alone)), f"{number}: {call}")
-        assert_same(*(drain(pool) for pool in (together, alone)), "what was under way at the end")
+            assert_same(*(outcome(pool, call, comparable) for pool in (together, alone)), f"{number}: {call}")
+        assert_drained_alike(together, alone, comparable)
         assert_same(*(rows_of(pool.latest()) | {"infos": []} for pool in (together, alone)), "the latest rows")
         for field in ("steps", "resets", "episodes"):
             assert getattr(together.stats(), field) == getattr(alone.stats(), field), field
@@ -131,8 +74,8 @@ def test_an_asynchronous_pool_gives_every_env_the_rows_it_has_alone(
     """Which rows come together is the pool's choice, so each env is compared by itself."""
     pool = make_pool(Drift, NUM_ENVS, engine="native", autoreset=autoreset, batch_size=batch_size)
 
-    @bounded
-    @given(trace=traces, seed=st.integers(0, 1000))
+    @bounded(8)
+    @given(trace=some_traces, seed=st.integers(0, 1000))
     def law(trace: list[Call], seed: int) -> None:
         pool.restart(seed=seed)
         ledger = Ledger([PlainNativeEnv(Drift()) for _ in range(NUM_ENVS)], autoreset)
@@ -170,18 +113,18 @@ def test_views_keep_their_values_for_one_further_call(kind: type, make_pool: Cal
         make_pool(kind, NUM_ENVS, engine=e, copy=e == "serial", max_episode_steps=5) for e in ("native", "serial")
     )
 
-    @bounded
-    @given(trace=traces, seed=st.integers(0, 1000))
+    @bounded(8)
+    @given(trace=some_traces, seed=st.integers(0, 1000))
     def law(trace: list[Call], seed: int) -> None:
         assert_same(*(comparable(pool, pool.restart(seed=seed)) for pool in (together, alone)))
         held: list[Any] = []
         for call in trace:
-            got, expected = (outcome(pool, call) for pool in (together, alone))
+            got, expected = (outcome(pool, call, comparable) for pool in (together, alone))
             assert_same(got, expected)
             for view, then in held:
                 assert_same(view, then)
             held = [(got["obs"], expected["obs"])] if isinstance(got, dict) else []
-        assert_same(*(drain(pool) for pool in (together, alone)))
+        assert_drained_alike(together, alone, comparable)
 
     law()
 

@@ -11,12 +11,15 @@ Fading    loses itself: its state becomes NaN at a step of its own choosing
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
 from shoal.kernel import KernelEnv
+
+if TYPE_CHECKING:
+    from shoal import Pool
 
 NEVER = -1
 FAR = 50.0
@@ -285,4 +288,17 @@ def play(pool: Any, num_steps: int, seed: int = 5) -> list[dict[str, Any]]:
         over = np.flatnonzero(batch.terminated | batch.truncated).tolist()
         if over and pool.autoreset == "disabled":
             rows.append(rows_of(pool.reset(env_id=over)))
+    return rows
+
+
+def go_on(pool: Pool, num_steps: int, ids: list[int] | None = None, seed: int = 0) -> list[dict[str, Any]]:
+    """Steps from where the envs are, episodes included; ``ids`` for some of them."""
+    rows = []
+    count = pool.num_envs if ids is None else len(ids)
+    for turn in range(num_steps):
+        last = pool.latest(ids)
+        over = last.env_id[last.terminated | last.truncated]
+        if pool.autoreset == "disabled" and len(over):
+            rows.append(rows_of(pool.reset(env_id=over)))
+        rows.append(rows_of(pool.step(random_actions(pool.spec.action, count, seed + turn), ids)))
     return rows
