@@ -95,7 +95,7 @@ class Dispatch:
         self.resets = 0
         self.waiting_s = 0.0
         nan_watch = None if on_nan is None else NanWatch(engine, on_nan)
-        self._is_suspect = None if nan_watch is None else engine.has_odd_rows or nan_watch.is_suspect
+        self._is_suspect = None if nan_watch is None else nan_watch.is_suspect
         self.desk = FaultDesk(self, nan_watch, fault_files)
         self.desk.take_unbuilt()
 

@@ -17,7 +17,7 @@ from shoal.errors import SpecError, Where
 from shoal.faults import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from shoal.arrays import Rows
     from shoal.engines.base import Engine
@@ -34,6 +34,7 @@ class NanWatch:
         policy: What is to become of them.
         engine_tells: Whether the engine has looked already.
         found: How many rows there have been.
+        is_suspect: Says whether some row of a block may have such a number.
     """
 
     def __init__(self, engine: Engine, policy: str) -> None:
@@ -41,7 +42,7 @@ class NanWatch:
         self.policy = policy
         self.found = 0
         self.engine_tells = engine.has_odd_rows is not None
-        self._has_odd_rows = engine.has_odd_rows
+        self.is_suspect: Callable[[int], bool] = engine.has_odd_rows or self._is_suspect
         blocks = range(rows.layout.blocks)
         leaves = _float_columns(rows, rows.obs)
         # Under ``same_step``, the last observation of an episode has no block: there is one per env.
@@ -54,10 +55,7 @@ class NanWatch:
 
     # Squares of large numbers are infinite, which is no reason to doubt the numbers, nor to warn the user of them.
     @np.errstate(all="ignore")
-    def is_suspect(self, block: int) -> bool:
-        """Whether some row of the pool may have such a number."""
-        if self._has_odd_rows is not None:
-            return self._has_odd_rows(block)
+    def _is_suspect(self, block: int) -> bool:
         reward = self._reward[block]
         if not isfinite(reward.dot(reward)):
             return True

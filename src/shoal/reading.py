@@ -10,7 +10,7 @@ import numpy.typing as npt
 from shoal.batch import NOTHING, Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.engines.base import Engine, Extra
     from shoal.fault_rows import FaultRows
@@ -86,26 +86,26 @@ class RowReader:
 
     def read(self, ids: Sequence[int]) -> Batch:
         """The rows of ``ids``, in this order, as copies."""
-        return self._complete(self._gather(np.array(ids, np.int32)), is_everyone=False)
+        return self._complete(self._gather(ids), is_everyone=False)
 
-    def _gather(self, rows: npt.NDArray[np.int32]) -> Batch:
+    def _gather(self, ids: Sequence[int]) -> Batch:
+        rows = np.array(ids, np.int32)
+        pick = _copier(ids, rows)
         reward, terminated, truncated, elapsed, first = self._scalars_of_block[self.block]
-        obs = self._nested([None if c is None else c[rows] for c in self._obs_of_block[self.block]])
-        fields = {name: column[rows] for name, column in self._fields_of_block[self.block].items()}
         return Batch(
-            obs,
-            reward[rows],
-            terminated[rows],
-            truncated[rows],
-            rows.copy(),
-            elapsed[rows],
-            first[rows],
-            fields=fields,
+            self._nested([None if c is None else pick(c) for c in self._obs_of_block[self.block]]),
+            pick(reward),
+            pick(terminated),
+            pick(truncated),
+            rows,
+            pick(elapsed),
+            pick(first),
+            fields={name: pick(column) for name, column in self._fields_of_block[self.block].items()},
         )
 
     def latest(self, ids: Sequence[int] | None = None) -> Batch:
         """The last row of every env, or of ``ids``, whether or not it has just answered."""
-        batch = self._gather(self._env_id_N if ids is None else np.array(ids, np.int32))
+        batch = self._gather(range(len(self._env_id_N)) if ids is None else ids)
         if self._tree.has_objects:
             self._put_objects(batch)
         if self._fault_rows is not None:
@@ -116,7 +116,7 @@ class RowReader:
         """These envs have become what others were: a fault that cut one of them short is no longer its past."""
         if self._fault_rows is None:
             return
-        batch = self._gather(np.array(ids, np.int32))
+        batch = self._gather(ids)
         if self._tree.has_objects:
             self._put_objects(batch)
         self._fault_rows.done(batch, is_everyone=False)
@@ -206,3 +206,11 @@ class RowReader:
         return self._tree.unflatten(
             [next(objects) if column is None else np.array(column[env_id])[()] for column in self._final]
         )
+
+
+def _copier(ids: Sequence[int], rows: npt.NDArray[np.int32]) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
+    """A function that copies these rows of a column. Neighbours go in one piece, in a third of the time."""
+    first, last = (ids[0], ids[-1]) if len(ids) else (0, -1)
+    if last - first == len(ids) - 1 and list(ids) == list(range(first, last + 1)):
+        return lambda column: column[first : last + 1].copy()
+    return lambda column: column[rows]

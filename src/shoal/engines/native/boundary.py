@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.faults import Fault, fault_from
-from shoal.native import Columns
+from shoal.native import Columns, rows_of
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Boundary:
         if errors:
             ids = _without(self._all if ids is None else ids, errors)
         faults = {i: self._fault(error, i, "step", int(self.steps[i])) for i, error in errors.items()}
-        which: Any = _ALL if ids is None else ids
+        which: Any = _ALL if ids is None else rows_of(ids)
         self.steps[which] += 1
         rows.elapsed[which] = self.steps[which]
         rows.lower("first", which)

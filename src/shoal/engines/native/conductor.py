@@ -1,8 +1,11 @@
 """One job after another on a simulator, in a thread of its own or in that of whoever waits for them.
 
 A simulator takes one call at a time, and uses its own threads for it. So jobs are in a queue, and whoever comes first
-runs the next one: the conductor, if there is one, as soon as it is submitted; else the caller, when the result is
-waited for. With a conductor, a program has its own thread to itself while envs move.
+runs the next one: the conductor, if there is one and it was called, or the caller, when the result is waited for.
+
+With a conductor, a program has its own thread to itself while envs move. But two Python threads that take turns cost
+each other some 200 µs per job, more than a small job itself. So the conductor is called only while the caller stays away
+for longer than that between two waits: a loop with a policy in it is helped, one that does nothing else is not held up.
 """
 
 from __future__ import annotations
@@ -18,12 +21,15 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 Job = Callable[[], T]
 
+_LONG_S = 600e-6
+_MEMORY = 0.25  # weight of the newest absence in the running average
+
 
 class Conductor(Generic[T]):
     """Runs jobs in order, and keeps their results until they are taken.
 
     Args:
-        has_thread: Whether jobs start by themselves, beside the caller.
+        has_thread: Whether jobs may start by themselves, beside the caller.
 
     Attributes:
         turn: Held by whoever uses the simulator.
@@ -33,14 +39,71 @@ class Conductor(Generic[T]):
         self.turn = threading.Lock()
         self._jobs: deque[Job[T]] = deque()
         self._results: deque[T] = deque()
+        # Two counts, because each has one writer: who submits, and who has the turn.
+        self._submitted = self._finished = 0
         self._news = threading.Condition()
         self._wake: SimpleQueue[bool] | None = SimpleQueue() if has_thread else None
         self._thread: threading.Thread | None = None
+        # How long the caller is away; as long as nobody knows, long.
+        self._absence_s = 4 * _LONG_S
+        self._left_at: float | None = None
 
     def submit(self, job: Job[T]) -> None:
         """Put a job at the end of the queue."""
         self._jobs.append(job)
-        if self._wake is None:
+        self._submitted += 1
+        if self._absence_s > _LONG_S:
+            self._call_thread()
+
+    @property
+    def has_results(self) -> bool:
+        """Whether there is something to take at once."""
+        return bool(self._results)
+
+    def run_all(self) -> None:
+        """Run jobs until there are none."""
+        while self._jobs:
+            with self.turn:
+                self._run()
+            with self._news:
+                self._news.notify_all()
+
+    def take(self, timeout_s: float | None) -> T | None:
+        """The next result, or None if there is none in time, or none to come.
+
+        Who has time without end helps if nobody is at work. Where there is no thread, everyone does.
+        """
+        if timeout_s is None or self._wake is None:
+            self._help()
+        else:
+            self._call_thread()
+            self._await(monotonic() + timeout_s)
+        return self._results.popleft() if self._results else None
+
+    def come(self) -> None:
+        """The caller is here, and will take results."""
+        if self._left_at is not None:
+            # One long pause says little about the next: cap its weight.
+            absence_s = min(monotonic() - self._left_at, 4 * _LONG_S)
+            self._absence_s += _MEMORY * (absence_s - self._absence_s)
+
+    def leave(self) -> None:
+        """The caller goes away with what it has got; what is left to do may be done meanwhile."""
+        self._left_at = monotonic()
+        if self._absence_s > _LONG_S:
+            self._call_thread()
+
+    def close(self) -> None:
+        """Forget what has not begun, wait for what has, and end the thread."""
+        self._jobs.clear()
+        if self._thread is not None and self._wake is not None:
+            self._wake.put(False)
+            self._thread.join()
+            self._thread = None
+        self._submitted = self._finished
+
+    def _call_thread(self) -> None:
+        if self._wake is None or not self._jobs:
             return
         if self._thread is None:
             # A pool that is dropped without being closed ends the thread too, which must not keep it alive.
@@ -51,54 +114,23 @@ class Conductor(Generic[T]):
             self._thread.start()
         self._wake.put(True)
 
-    @property
-    def has_results(self) -> bool:
-        """Whether there is something to take at once."""
-        return bool(self._results)
-
-    def run_next(self) -> None:
-        """Run the next job, when it is its turn; nothing happens if another was quicker."""
-        try:
+    def _help(self) -> None:
+        """Do the next job, or wait for the one that another does."""
+        if not self._results:
             with self.turn:
-                self._run()
-        finally:
-            # Also when there was nothing to do: whoever has found the turn taken waits for this.
-            with self._news:
-                self._news.notify_all()
+                if not self._results:
+                    self._run()
 
-    def take(self, timeout_s: float | None) -> T | None:
-        """The next result, or None if there is none in time, or none to come. Helps if nobody is at work."""
-        end = None if timeout_s is None else monotonic() + timeout_s
-        while not self._results:
-            if self.turn.acquire(blocking=False):
-                try:
-                    if not self._run():
-                        break
-                finally:
-                    self.turn.release()
-                continue
-            with self._news:
-                left = None if end is None else max(0.0, end - monotonic())
-                # The other one may have been done before we began to wait.
-                if not self._results and self.turn.locked() and not self._news.wait(left) and left is not None:
-                    break
-        return self._results.popleft() if self._results else None
+    def _await(self, end: float) -> None:
+        """Wait until there is a result, or none can come, or it is late."""
+        with self._news:
+            while not self._results and self._submitted > self._finished and (left := end - monotonic()) > 0:
+                self._news.wait(left)
 
-    def _run(self) -> bool:
-        try:
-            job = self._jobs.popleft()
-        except IndexError:
-            return False
-        self._results.append(job())
-        return True
-
-    def close(self) -> None:
-        """Forget what has not begun, wait for what has, and end the thread."""
-        self._jobs.clear()
-        if self._thread is not None and self._wake is not None:
-            self._wake.put(False)
-            self._thread.join()
-            self._thread = None
+    def _run(self) -> None:
+        if self._jobs:
+            self._results.append(self._jobs.popleft()())
+            self._finished += 1
 
 
 def _conduct(conductor: weakref.ref[Conductor[T]], wake: SimpleQueue[bool]) -> None:
@@ -106,5 +138,5 @@ def _conduct(conductor: weakref.ref[Conductor[T]], wake: SimpleQueue[bool]) -> N
         alive = conductor()
         if alive is None:
             return
-        alive.run_next()
+        alive.run_all()
         del alive

@@ -1,7 +1,8 @@
 """The native engine: one simulator for all envs of a pool, on threads of its own.
 
 A step of the whole pool is one call of the simulator in the caller's thread. Everything else is a job (``conductor``):
-in an asynchronous pool envs move while the caller does something else, in a synchronous one when it waits for them.
+in an asynchronous pool envs move while the caller does something else that takes long enough, in a synchronous one when
+it waits for them.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class NativeEngine:
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
-        """Queue the commands; in an asynchronous pool the envs set off at once."""
+        """Queue the commands."""
         self._conductor.submit(partial(self._carry_out, list(ids), command, requests or {}, block))
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
@@ -124,15 +125,20 @@ class NativeEngine:
         done: list[int] = []
         self.collected = done
         end = None if timeout_s is None else monotonic() + timeout_s
-        while len(done) < at_least or self._conductor.has_results:
-            result = self._conductor.take(None if end is None else max(0.0, end - monotonic()))
-            if result is None:
-                break
-            self.faults.update(result.faults)
-            self.extras.update(result.extras)
-            done.extend(result.ids)
-            if result.interrupt is not None:
-                raise result.interrupt
+        conductor = self._conductor
+        conductor.come()
+        try:
+            while len(done) < at_least or conductor.has_results:
+                result = conductor.take(None if end is None else max(0.0, end - monotonic()))
+                if result is None:
+                    break
+                self.faults.update(result.faults)
+                self.extras.update(result.extras)
+                done.extend(result.ids)
+                if result.interrupt is not None:
+                    raise result.interrupt
+        finally:
+            conductor.leave()
         return done
 
     def _carry_out(self, ids: list[int], command: Command, requests: dict[int, Request], block: int) -> Done:

@@ -16,7 +16,7 @@ from shoal.envs.mujoco.contact_forces import FIELDS as CONTACT_FIELDS
 from shoal.envs.mujoco.env import MujocoEnv
 from shoal.envs.mujoco.view import MujocoView
 from shoal.errors import SpecError
-from shoal.native import Generators
+from shoal.native import Generators, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _STATE = ("time", "qpos", "qvel", "act", "ctrl", "mocap_pos", "mocap_quat", "userdata")
 _ALL = slice(None)
+_MOST_NEIGHBOURS = 64
 
 
 class Sims:
@@ -105,9 +106,9 @@ class MujocoSim:
         self._own_model: dict[str, Array] = {
             name: self.batch.expand(name) for name in MODEL_FIELDS if self.batch.expanded(name) is not None
         }
-        self._everyone = Sims(self.arrays, _ALL, kind.dt)
+        self._neighbours: dict[tuple[Any, Any], Sims] = {}
         self.batch.forward()
-        tracked = kind.track(self._everyone)
+        tracked = kind.track(self._sims(_ALL))
         self._tracked = None if tracked is None else np.array(tracked, np.float64)
 
     # ------------------------------------------------------------------ resets and steps
@@ -140,12 +141,12 @@ class MujocoSim:
 
     def step(self, ids: Ids | None, action: Sequence[Array], out: Columns) -> Errors:
         """Give every simulation its controls and advance it by the env's ``frame_skip``."""
-        which: Any = _ALL if ids is None else ids
+        which: Any = _ALL if ids is None else rows_of(ids)
         self._ctrl[which] = action[0][which]
         errors = self._advance(ids, self.kind.frame_skip)
         if errors:
-            ids = which = _without(np.arange(len(self._ctrl), dtype=np.int32) if ids is None else ids, errors)
-        d = self._everyone if ids is None else Sims(self.arrays, which, self.kind.dt)
+            which = rows_of(_without(np.arange(len(self._ctrl), dtype=np.int32) if ids is None else ids, errors))
+        d = self._sims(which)
         d.action = action[0][which]
         if self._tracked is not None:
             d.before = self._tracked[which]
@@ -156,6 +157,17 @@ class MujocoSim:
             out.terminated[which] = self.kind.terminated(d)
         self._observe(d, which, out)
         return errors
+
+    def _sims(self, which: slice | Ids) -> Sims:
+        """The envs of a step. Those that are neighbours tend to be stepped together again, with the same views."""
+        if not isinstance(which, slice):
+            return Sims(self.arrays, which, self.kind.dt)
+        key = (which.start, which.stop)
+        if key not in self._neighbours:
+            if len(self._neighbours) > _MOST_NEIGHBOURS:
+                self._neighbours.clear()
+            self._neighbours[key] = Sims(self.arrays, which, self.kind.dt)
+        return self._neighbours[key]
 
     def _advance(self, ids: Ids | None, count: int) -> Errors:
         """Take steps of the simulation."""
@@ -214,7 +226,7 @@ class MujocoSim:
         if drawer is not None:
             drawer.close()
         self.__dict__.pop("batch", None)
-        self.arrays, self._everyone = {}, Sims({}, _ALL, 0.0)
+        self.arrays, self._neighbours = {}, {}
 
 
 def first_observation(kind: MujocoEnv) -> Any:
