@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Key = str | tuple[str, ...]
-_ALIGNMENT = 16  # enough for the largest number there is, complex128
+ALIGNMENT = 16  # enough for the largest number there is, complex128
 _NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.bool: np.dtype(np.bool_),
     torch.uint8: np.dtype(np.uint8),
@@ -87,7 +87,7 @@ class ByteRow:
             fields.append(ByteField(key, dtype, tuple(shape), place, stop))
             place = _aligned(stop)
         self.fields = tuple(fields)
-        self.size = max(place, _ALIGNMENT)
+        self.size = max(place, ALIGNMENT)
 
     def pack(self, tensors: Sequence[torch.Tensor], rows: int, size: int | None = None) -> np.ndarray[Any, Any]:
         """Tensors of several envs as rows of ``size`` bytes.
@@ -119,7 +119,7 @@ class ByteRow:
 
 
 def _aligned(place: int) -> int:
-    return -(-place // _ALIGNMENT) * _ALIGNMENT
+    return -(-place // ALIGNMENT) * ALIGNMENT
 
 
 def _as_bytes(tensor: torch.Tensor, field: ByteField) -> np.ndarray[Any, Any]:
@@ -135,16 +135,20 @@ def _as_bytes(tensor: torch.Tensor, field: ByteField) -> np.ndarray[Any, Any]:
 class RowBuffer:
     """The memory of one row, with a view of each of its tensors; written again and again.
 
+    Args:
+        row: Where each tensor is.
+        memory: Bytes, at least as many as the row has.
+
     Attributes:
         bytes: The row.
         arrays: Views of its fields for numpy, by key; only those whose dtype numpy knows.
     """
 
-    def __init__(self, row: ByteRow, size: int) -> None:
+    def __init__(self, row: ByteRow, memory: np.ndarray[Any, Any]) -> None:
         self._fields = row.fields
-        self.bytes = np.zeros(size, np.uint8)
-        memory = torch.from_numpy(self.bytes)
-        self._tensors = [_view(memory, field) for field in row.fields]
+        self.bytes = memory
+        tensor_of_bytes = torch.from_numpy(memory)
+        self._tensors = [_view(tensor_of_bytes, field) for field in row.fields]
         self.arrays: dict[Key, np.ndarray[Any, Any]] = {
             field.key: tensor.numpy()
             for field, tensor in zip(row.fields, self._tensors, strict=True)

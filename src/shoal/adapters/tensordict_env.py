@@ -5,7 +5,10 @@
      │ ─────────────────────────────────────────────▶│  env.step(td), or env.step_and_maybe_reset(td)
      │  a row of bytes: observations, reward, flags  │
      │ ◀─────────────────────────────────────────────│
-     │  info: what has no fixed shape; the first row of the next episode, if one has begun
+     │  info: what has no fixed shape
+
+If an episode has begun after the step, its first row comes along: behind that of the step if rows are short, which
+costs nothing, and in the info if they are long.
 
 For the slot such an env never ends: its flags are data, and what to do about them is its caller's business.
 """
@@ -22,7 +25,7 @@ import torch
 from gymnasium import Space, spaces
 from tensordict import NonTensorData, TensorDict
 
-from shoal.adapters.byte_rows import ByteRow, Key, RowBuffer, tensors_in
+from shoal.adapters.byte_rows import ALIGNMENT, ByteRow, Key, RowBuffer, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,6 +75,7 @@ class Crossing:
         loose_inputs: Inputs that have no fixed shape, or are no tensors: they go beside the row.
         loose_outputs: Such outputs.
         only_at_step: Outputs that a reset does not return: rewards.
+        carries_next: Whether the first row of the next episode goes behind that of the step, in all envs of the pool.
     """
 
     inputs: ByteRow
@@ -81,6 +85,17 @@ class Crossing:
     loose_inputs: tuple[Key, ...] = ()
     loose_outputs: tuple[Key, ...] = ()
     only_at_step: frozenset[Key] = frozenset()
+    carries_next: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of all that a step returns."""
+        return self.next_start + self.output_bytes if self.carries_next else self.output_bytes
+
+    @property
+    def next_start(self) -> int:
+        """Where the first row of the next episode is, if it is in the row. The byte before says if one is there."""
+        return self.output_bytes + ALIGNMENT
 
 
 class ArrayEnv(Protocol):
@@ -124,10 +139,13 @@ class TensorDictEnv:
         self.env = env
         self._crossing = crossing
         row = spaces.Box(0, 255, (crossing.input_bytes,), np.uint8)
-        self.observation_space: Space[Any] = spaces.Box(0, 255, (crossing.output_bytes,), np.uint8)
+        self.observation_space: Space[Any] = spaces.Box(0, 255, (crossing.row_bytes,), np.uint8)
         self.action_space: Space[Any] = spaces.Tuple((row, AnyObject())) if crossing.loose_inputs else row
-        self._output = RowBuffer(crossing.outputs, crossing.output_bytes)
-        self._next = RowBuffer(crossing.outputs, crossing.output_bytes)
+        self._row = np.zeros(crossing.next_start + crossing.output_bytes, np.uint8)
+        self._output = RowBuffer(crossing.outputs, self._row[: crossing.output_bytes])
+        self._next = RowBuffer(crossing.outputs, self._row[crossing.next_start :])
+        self._begun = self._row[crossing.next_start - 1 : crossing.next_start]
+        self._returned = self._row[: crossing.row_bytes]
         self._arrays = array_env_of(env, crossing)
         self._steps, self._stepping_s = 0, 0.0
         self._places = [
@@ -141,28 +159,30 @@ class TensorDictEnv:
 
         With ``{"as_is": True}`` the env is not touched: it may be stepped by callers who have not reset it.
         """
+        self._begun[0] = False
         if options and options.get("as_is"):
-            return self._output.bytes, {}
+            return self._returned, {}
         if seed is not None:
             self.env.set_seed(seed)
         if self._arrays is not None and not options:
             self._arrays.reset_arrays(self._output.arrays)
             for key in self._crossing.only_at_step:
                 self._output.arrays[key].fill(0)
-            return self._output.bytes, {}
+            return self._returned, {}
         wishes = options or _PLAIN_RESET
         given = wishes.get("entries")
         td = None if given is None else self._tensordict(given)
         first = self.env.reset(td, **wishes.get("kwargs", {}))
-        return self._output.bytes, self._put(first, self._output, is_first=True)
+        return self._returned, self._put(first, self._output, is_first=True)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step, and, if that is wished and an episode ends, the reset after it."""
         began = perf_counter()
+        self._begun[0] = False
         info = self._stepped(action)
         self._steps += 1
         self._stepping_s += perf_counter() - began
-        return self._output.bytes, 0.0, False, False, info
+        return self._returned, 0.0, False, False, info
 
     def _stepped(self, action: Any) -> dict[str, Any]:
         """Make a step, leave its data in the row, and return what does not fit there."""
@@ -174,7 +194,7 @@ class TensorDictEnv:
                 inputs[key] = flat if len(shape) == 1 else flat.reshape(shape)
             if arrays.step_arrays(inputs, self._output.arrays) and action.item(0) == _FUSED:
                 arrays.reset_arrays(self._next.arrays)
-                return {NEXT_ROW: self._next.bytes.copy()}
+                return self._following({})
             return {}
         row, loose = action if self._crossing.loose_inputs else (action, None)
         td = self._input(row, loose)
@@ -183,9 +203,15 @@ class TensorDictEnv:
         stepped, following = self.env.step_and_maybe_reset(td)
         info = self._put(stepped.get("next"), self._output)
         if self._begins_anew(stepped.get("next"), following):
-            loose_next = self._put(following, self._next, is_first=True)
-            info |= {NEXT_ROW: self._next.bytes.copy(), NEXT_LOOSE: loose_next.get(LOOSE, {})}
+            info |= self._following(self._put(following, self._next, is_first=True))
         return info
+
+    def _following(self, loose: dict[str, Any]) -> dict[str, Any]:
+        """Hand on the first row of the next episode; returns what goes beside this one."""
+        self._begun[0] = True
+        if self._crossing.carries_next:
+            return {}
+        return {NEXT_ROW: self._next.bytes.copy(), NEXT_LOOSE: loose.get(LOOSE, {})}
 
     def close(self) -> None:
         """Close the env."""

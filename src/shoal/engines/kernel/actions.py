@@ -23,10 +23,12 @@ class ActionIntake:
         self._shape = column.shape
         self._column = column
         is_bounded = bounded or column.dtype.kind != "f"
-        self._low, self._high = (
+        low, high = (
             np.ascontiguousarray(np.broadcast_to(bound if is_bounded else infinity, leaf.shape or (1,)), column.dtype)
             for bound, infinity in ((leaf.low, -np.inf), (leaf.high, np.inf))
         )
+        is_one_range = bool((low == low.flat[0]).all() and (high == high.flat[0]).all())
+        self._low, self._high = (low.reshape(-1)[:1], high.reshape(-1)[:1]) if is_one_range else (low, high)
         arguments = tuple(numba.typeof(array) for array in (column, column, self._low, self._high))
         _take.compile(arguments)
         # The dispatcher itself would look at the types of the arguments again on every call.
@@ -48,10 +50,17 @@ def _take(action: Any, column: Any, low: Any, high: Any) -> bool:
     given, taken = action.reshape(-1), column.reshape(-1)
     lowest, highest = low.reshape(-1), high.reshape(-1)
     width = len(lowest)
-    for i in range(0, len(given), width):
-        for j in range(width):
-            # Written so that NaN, for which every comparison is false, is out of range.
-            if not (lowest[j] <= given[i + j] <= highest[j]):
-                return False
+    # Written so that NaN, for which every comparison is false, is out of range.
+    if width == 1:
+        inside = 0
+        for number in given:  # without a way out, so that several are looked at in one go
+            inside += (lowest[0] <= number) & (number <= highest[0])
+        if inside < len(given):
+            return False
+    else:
+        for i in range(0, len(given), width):
+            for j in range(width):
+                if not (lowest[j] <= given[i + j] <= highest[j]):
+                    return False
     taken[:] = given
     return True

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.metadata import EnvMetaData
     from shoal.faces.torchrl.specs import Composite, TensorSpec
 
+_MOST_CARRIED_BYTES = 4096  # of a row that every step copies whether or not it is used
+
 
 def crossings_of(metas: Sequence[EnvMetaData], *, all_loose: bool = False) -> list[Crossing]:
     """How the data of each env crosses; the rows of all are equally long.
@@ -43,7 +45,11 @@ def crossings_of(metas: Sequence[EnvMetaData], *, all_loose: bool = False) -> li
             made[form_of[id(meta)]] = _crossing_of(meta, all_loose=all_loose)
     inputs = max(crossing.inputs.size for crossing in made.values())
     outputs = max(crossing.outputs.size for crossing in made.values())
-    fitted = {form: replace(crossing, input_bytes=inputs, output_bytes=outputs) for form, crossing in made.items()}
+    carries_next = outputs <= _MOST_CARRIED_BYTES and not any(crossing.loose_outputs for crossing in made.values())
+    fitted = {
+        form: replace(crossing, input_bytes=inputs, output_bytes=outputs, carries_next=carries_next)
+        for form, crossing in made.items()
+    }
     return [fitted[form_of[id(meta)]] for meta in metas]
 
 
@@ -162,6 +168,12 @@ class Traffic:
 
     def unpack_following(self, batch: Batch) -> tuple[list[int], TensorDictBase | None]:
         """Which rows of a batch have begun a new episode, and the first data of these episodes."""
+        if self._crossings[0].carries_next:
+            start = self._crossings[0].next_start
+            rows = np.flatnonzero(batch.obs[:, start - 1]).tolist()
+            if not rows:
+                return [], None
+            return rows, self._tensordict(batch.obs[rows, start:], batch.env_id[rows].tolist(), {}, is_first=True)
         begun = [(row, info) for row, info in batch.infos if NEXT_ROW in info]
         if not begun:
             return [], None
