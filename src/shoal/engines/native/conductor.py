@@ -4,8 +4,9 @@ A simulator takes one call at a time, and uses its own threads for it. So jobs a
 runs the next one: the conductor, if there is one and it was called, or the caller, when the result is waited for.
 
 With a conductor, a program has its own thread to itself while envs move. But two Python threads that take turns cost
-each other some 200 µs per job, more than a small job itself. So the conductor is called only while the caller stays away
-for longer than that between two waits: a loop with a policy in it is helped, one that does nothing else is not held up.
+each other some 200 µs per job, more than a small job itself. So the conductor is called only while the caller stays
+away for longer than that between two waits: a loop with a policy in it is helped, and one that does nothing else is not
+held up.
 """
 
 from __future__ import annotations
