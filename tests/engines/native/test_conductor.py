@@ -44,6 +44,61 @@ def test_who_waits_for_a_job_that_another_runs_gets_its_result() -> None:
         conductor.close()
 
 
+class Clock:
+    """A clock that stands still unless it is turned."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr("shoal.engines.native.conductor.monotonic", lambda: self.now_s)
+
+
+def play(conductor: Conductor[threading.Thread], clock: Clock, away_s: float, rounds: int = 30) -> threading.Thread:
+    """Submit and take by turns, with so much time between them; returns the thread in which the last job ran."""
+    where = threading.current_thread()
+    for _ in range(rounds):
+        conductor.submit(threading.current_thread)
+        clock.now_s += away_s
+        conductor.come()
+        where = conductor.take(None) or where
+        conductor.leave()
+    return where
+
+
+def test_a_caller_who_comes_back_at_once_does_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    conductor: Conductor[threading.Thread] = Conductor(has_thread=True)
+    try:
+        assert play(conductor, Clock(monkeypatch), away_s=100e-6) is threading.current_thread()
+    finally:
+        conductor.close()
+
+
+def test_a_job_starts_by_itself_for_a_caller_who_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    conductor: Conductor[threading.Thread] = Conductor(has_thread=True)
+    clock = Clock(monkeypatch)
+    try:
+        play(conductor, clock, away_s=100e-6)
+        play(conductor, clock, away_s=5e-3)
+        has_begun = threading.Event()
+        conductor.submit(lambda: has_begun.set() or threading.current_thread())  # type: ignore[func-returns-value]
+        assert has_begun.wait(ALIVE_S)
+        assert conductor.take(None) is not threading.current_thread()
+    finally:
+        conductor.close()
+
+
+def test_a_caller_with_little_time_does_not_do_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    conductor: Conductor[threading.Thread] = Conductor(has_thread=True)
+    clock = Clock(monkeypatch)
+    try:
+        play(conductor, clock, away_s=100e-6)
+        monkeypatch.undo()
+        conductor.submit(threading.current_thread)
+        assert conductor.take(ALIVE_S) is not threading.current_thread()
+        assert conductor.take(ALIVE_S) is None, "nothing is to come, so there is nothing to wait for"
+    finally:
+        conductor.close()
+
+
 def test_closing_waits_for_the_job_that_runs_and_may_be_repeated() -> None:
     conductor: Conductor[str] = Conductor(has_thread=True)
     has_begun, may_end = threading.Event(), threading.Event()
