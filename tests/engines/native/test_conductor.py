@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from textwrap import dedent
 
 import pytest
+from trainer_processes import run_program
 
 from shoal.engines.native.conductor import Conductor
 
@@ -118,3 +120,25 @@ def test_closing_waits_for_the_job_that_runs_and_may_be_repeated() -> None:
     assert conductor.take(0.0) == "done"
     conductor.close()
     timer.join()
+
+
+def test_a_program_that_ends_waits_for_the_job_that_runs_and_no_other() -> None:
+    ended = run_program(
+        dedent("""
+        import threading, time
+        from shoal.engines.native.conductor import Conductor
+
+        has_begun = threading.Event()
+
+        def job():
+            has_begun.set()
+            time.sleep(0.3)  # as a simulator would: elsewhere, and not to be disturbed
+            print("done", flush=True)
+
+        conductor = Conductor(has_thread=True)
+        conductor.submit(job)
+        conductor.submit(job)
+        assert has_begun.wait(30)
+        """)
+    )
+    assert (ended.code, ended.stdout.split()) == (0, ["done"]), ended.stderr

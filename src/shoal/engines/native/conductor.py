@@ -23,6 +23,7 @@ T = TypeVar("T")
 Job = Callable[[], T]
 
 _LONG_S = 600e-6
+_PATIENCE_S = 5.0  # for the job that runs when the program ends
 _MEMORY = 0.25  # weight of the newest absence in the running average
 
 
@@ -45,6 +46,7 @@ class Conductor(Generic[T]):
         self._news = threading.Condition()
         self._wake: SimpleQueue[bool] | None = SimpleQueue() if has_thread else None
         self._thread: threading.Thread | None = None
+        self._is_ending = threading.Event()
         # How long the caller is away; as long as nobody knows, long.
         self._absence_s = 4 * _LONG_S
         self._left_at: float | None = None
@@ -62,8 +64,8 @@ class Conductor(Generic[T]):
         return bool(self._results)
 
     def run_all(self) -> None:
-        """Run jobs until there are none."""
-        while self._jobs:
+        """Run jobs until there are none, or the end has come."""
+        while self._jobs and not self._is_ending.is_set():
             with self.turn:
                 self._run()
             with self._news:
@@ -107,11 +109,12 @@ class Conductor(Generic[T]):
         if self._wake is None or not self._jobs:
             return
         if self._thread is None:
-            # A pool that is dropped without being closed ends the thread too, which must not keep it alive.
-            weakref.finalize(self, self._wake.put, False)
             self._thread = threading.Thread(
                 target=_conduct, args=(weakref.ref(self), self._wake), name="shoal-native", daemon=True
             )
+            # A pool that is dropped without being closed ends the thread too, which must not keep it alive. So does a
+            # program that ends: a simulator whose memory goes while it is at work would take the program with it.
+            weakref.finalize(self, _end, self._is_ending, self._wake, self._thread)
             self._thread.start()
         self._wake.put(True)
 
@@ -132,6 +135,13 @@ class Conductor(Generic[T]):
         if self._jobs:
             self._results.append(self._jobs.popleft()())
             self._finished += 1
+
+
+def _end(is_ending: threading.Event, wake: SimpleQueue[bool], thread: threading.Thread) -> None:
+    is_ending.set()
+    wake.put(False)
+    if thread is not threading.current_thread() and thread.is_alive():
+        thread.join(_PATIENCE_S)
 
 
 def _conduct(conductor: weakref.ref[Conductor[T]], wake: SimpleQueue[bool]) -> None:
