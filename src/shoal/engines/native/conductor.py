@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 Job = Callable[[], T]
 
-_LONG_S = 600e-6
+_LONG_S = 600e-6  # half of it is what a caller loses who is away for no time, with the conductor in its way
 _PATIENCE_S = 5.0  # for the job that runs when the program ends
 _MEMORY = 0.25  # weight of the newest absence in the running average
 
