@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     _Column = np.ndarray[Any, Any]
 
 POLICIES = ("raise", "truncate", "pass")
-_FEW = 128
+_FEW = 256
 
 
 class NanWatch:
