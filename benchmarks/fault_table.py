@@ -90,10 +90,10 @@ EXPLAINED = """Three settings decide what becomes of an env that fails:
 | `"drop"` | the env is out; its rows keep their last observation, `truncated` and with reward 0 |
 
 `shoal.Restart(budget=10, quiet_s=60, backoff_s=0.1)` in place of `"restart"` sets how often and how fast; when the
-budget is spent, the error has the history in its notes. `tries` limits resets that fail in a row, `keeps_env=True` resets
-an env that only raised instead of building it anew, and `spares_steps=False` leaves failed steps to the caller. Envs of
-the same worker keep their state if the worker lives; if it died, they come back too, each with a row of its own that
-says so. A step is never tried twice. A restarted env goes on with a seed stream of its own, which follows from the
+budget is spent, the error has the history in its notes. `tries` limits resets that fail in a row, `keeps_env=True`
+resets an env that only raised instead of building it anew, and `spares_steps=False` leaves failed steps to the caller.
+Envs of the same worker keep their state if the worker lives; if it died, they come back too, each with a row of its own
+that says so. A step is never tried twice. A restarted env goes on with a seed stream of its own, which follows from the
 pool's seed. `pool.restart(env_id)` does the same on demand, in every mode.
 
 `on_nan=` decides about NaN in observations and rewards that are no finite numbers: `"raise"` makes them faults,
