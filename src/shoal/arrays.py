@@ -16,7 +16,7 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import compress
@@ -163,6 +163,19 @@ class Rows:
             **{f"obs{j}": column[block] for j, column in enumerate(self.obs) if column is not None},
             **{f"info_{name}": column[block] for name, column in self.info.items()},
         }
+
+
+def span(ids: Sequence[int] | np.ndarray[Any, Any]) -> slice | None:
+    """The rows of sorted ids as a slice if each follows the one before, because views cost next to nothing; else None.
+
+    Example:
+        >>> span([4, 5, 6]), span([4, 6])
+        (slice(4, 7, None), None)
+    """
+    if not len(ids):
+        return None
+    first, last = int(ids[0]), int(ids[-1])
+    return slice(first, last + 1) if last - first == len(ids) - 1 else None
 
 
 def words(array: np.ndarray[Any, Any]) -> memoryview:

@@ -135,19 +135,6 @@ def is_native(source: Any) -> bool:
     return isinstance(source, type) and issubclass(source, NativeEnv)
 
 
-def rows_of(ids: Ids) -> slice | Ids:
-    """Sorted ids as an index: a slice where each follows the one before, because views cost next to nothing.
-
-    Example:
-        >>> rows_of(np.array([4, 5, 6], np.int32)), rows_of(np.array([4, 6], np.int32))
-        (slice(4, 7, None), array([4, 6], dtype=int32))
-    """
-    if not len(ids):
-        return ids
-    first, last = int(ids[0]), int(ids[-1])
-    return slice(first, last + 1) if last - first == len(ids) - 1 else ids
-
-
 class Generators:
     """One generator per env, each seeded as Gymnasium seeds those of its envs, and only if it is used."""
 

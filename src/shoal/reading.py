@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.arrays import span
 from shoal.batch import NOTHING, Batch
 
 if TYPE_CHECKING:
@@ -210,7 +211,8 @@ class RowReader:
 
 def _copier(ids: Sequence[int], rows: npt.NDArray[np.int32]) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
     """A function that copies these rows of a column. Neighbours go in one piece, in a third of the time."""
-    first, last = (ids[0], ids[-1]) if len(ids) else (0, -1)
-    if last - first == len(ids) - 1 and list(ids) == list(range(first, last + 1)):
-        return lambda column: column[first : last + 1].copy()
+    part = span(ids)
+    # They come in any order.
+    if part is not None and list(ids) == list(range(part.start, part.stop)):
+        return lambda column: column[part].copy()
     return lambda column: column[rows]

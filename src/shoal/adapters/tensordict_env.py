@@ -141,11 +141,11 @@ class TensorDictEnv:
         row = spaces.Box(0, 255, (crossing.input_bytes,), np.uint8)
         self.observation_space: Space[Any] = spaces.Box(0, 255, (crossing.row_bytes,), np.uint8)
         self.action_space: Space[Any] = spaces.Tuple((row, AnyObject())) if crossing.loose_inputs else row
-        self._row = np.zeros(crossing.next_start + crossing.output_bytes, np.uint8)
-        self._output = RowBuffer(crossing.outputs, self._row[: crossing.output_bytes])
-        self._next = RowBuffer(crossing.outputs, self._row[crossing.next_start :])
-        self._begun = self._row[crossing.next_start - 1 : crossing.next_start]
-        self._returned = self._row[: crossing.row_bytes]
+        memory = np.zeros(crossing.next_start + crossing.output_bytes, np.uint8)
+        self._output = RowBuffer(crossing.outputs, memory[: crossing.output_bytes])
+        self._next = RowBuffer(crossing.outputs, memory[crossing.next_start :])
+        self._begun = memory[crossing.next_start - 1 : crossing.next_start]
+        self._returned = memory[: crossing.row_bytes]
         self._arrays = array_env_of(env, crossing)
         self._steps, self._stepping_s = 0, 0.0
         self._places = [

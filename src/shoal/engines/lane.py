@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.adapters import adapt, describe
-from shoal.arrays import Rows, RowWriter
+from shoal.arrays import Rows, RowWriter, span
 from shoal.engines.base import (
     KEEP,
     LET_GO,
@@ -298,10 +298,11 @@ def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[
     """A function that gives the actions of a whole lane, each as a value of its env's own."""
     column = rows.action[0]
     if rows.spec.action.is_single and column is not None and env_ids:
-        if env_ids[-1] - env_ids[0] + 1 > len(env_ids):
+        together = span(env_ids)
+        if together is None:
             index = np.array(env_ids)
             return lambda: list(column[index])
-        part = column[env_ids[0] : env_ids[-1] + 1]
+        part = column[together]
         return lambda: list(part.copy())
     read = action_reader(rows)
     return lambda: [read(env_id, ()) for env_id in env_ids]

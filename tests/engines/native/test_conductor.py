@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
 from trainer_processes import run_program
 
 from shoal.engines.native.conductor import Conductor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ALIVE_S = 30.0
 
@@ -66,39 +70,39 @@ def play(conductor: Conductor[threading.Thread], clock: Clock, away_s: float, ro
     return where
 
 
-def test_a_caller_who_comes_back_at_once_does_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    conductor: Conductor[threading.Thread] = Conductor(has_thread=True)
-    try:
-        assert play(conductor, Clock(monkeypatch), away_s=100e-6) is threading.current_thread()
-    finally:
-        conductor.close()
+@pytest.fixture
+def conductor() -> Iterator[Conductor[threading.Thread]]:
+    made: Conductor[threading.Thread] = Conductor(has_thread=True)
+    yield made
+    made.close()
 
 
-def test_a_job_starts_by_itself_for_a_caller_who_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    conductor: Conductor[threading.Thread] = Conductor(has_thread=True)
+def test_a_caller_who_comes_back_at_once_does_the_job(
+    conductor: Conductor[threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert play(conductor, Clock(monkeypatch), away_s=100e-6) is threading.current_thread()
+
+
+def test_a_job_starts_by_itself_for_a_caller_who_stays_away(
+    conductor: Conductor[threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock(monkeypatch)
-    try:
-        play(conductor, clock, away_s=100e-6)
-        play(conductor, clock, away_s=5e-3)
-        has_begun = threading.Event()
-        conductor.submit(lambda: has_begun.set() or threading.current_thread())  # type: ignore[func-returns-value]
-        assert has_begun.wait(ALIVE_S)
-        assert conductor.take(None) is not threading.current_thread()
-    finally:
-        conductor.close()
+    play(conductor, clock, away_s=100e-6)
+    play(conductor, clock, away_s=5e-3)
+    has_begun = threading.Event()
+    conductor.submit(lambda: has_begun.set() or threading.current_thread())  # type: ignore[func-returns-value]
+    assert has_begun.wait(ALIVE_S)
+    assert conductor.take(None) is not threading.current_thread()
 
 
-def test_a_caller_with_little_time_does_not_do_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    conductor: Conductor[threading.Thread] = Conductor(has_thread=True)
-    clock = Clock(monkeypatch)
-    try:
-        play(conductor, clock, away_s=100e-6)
-        monkeypatch.undo()
-        conductor.submit(threading.current_thread)
-        assert conductor.take(ALIVE_S) is not threading.current_thread()
-        assert conductor.take(ALIVE_S) is None, "nothing is to come, so there is nothing to wait for"
-    finally:
-        conductor.close()
+def test_a_caller_with_little_time_does_not_do_the_job(
+    conductor: Conductor[threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(conductor, Clock(monkeypatch), away_s=100e-6)
+    monkeypatch.undo()
+    conductor.submit(threading.current_thread)
+    assert conductor.take(ALIVE_S) is not threading.current_thread()
+    assert conductor.take(ALIVE_S) is None, "nothing is to come, so there is nothing to wait for"
 
 
 def test_closing_waits_for_the_job_that_runs_and_may_be_repeated() -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.arrays import span
 from shoal.faults import Fault, fault_from
-from shoal.native import Columns, rows_of
+from shoal.native import Columns
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Boundary:
         if errors:
             ids = _without(self._all if ids is None else ids, errors)
         faults = {i: self._fault(error, i, "step", int(self.steps[i])) for i, error in errors.items()}
-        which: Any = _ALL if ids is None else rows_of(ids)
+        which: Any = _ALL if ids is None else span(ids) or ids
         self.steps[which] += 1
         rows.elapsed[which] = self.steps[which]
         rows.lower("first", which)

@@ -12,11 +12,12 @@ import numpy as np
 from mujoco import mjtStage
 from mujoco.batch import MODEL_FIELDS, Batch, SimulationError
 
+from shoal.arrays import span
 from shoal.envs.mujoco.contact_forces import FIELDS as CONTACT_FIELDS
 from shoal.envs.mujoco.env import MujocoEnv
 from shoal.envs.mujoco.view import MujocoView
 from shoal.errors import SpecError
-from shoal.native import Generators, rows_of
+from shoal.native import Generators
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,11 +142,12 @@ class MujocoSim:
 
     def step(self, ids: Ids | None, action: Sequence[Array], out: Columns) -> Errors:
         """Give every simulation its controls and advance it by the env's ``frame_skip``."""
-        which: Any = _ALL if ids is None else rows_of(ids)
+        which: Any = _ALL if ids is None else span(ids) or ids
         self._ctrl[which] = action[0][which]
         errors = self._advance(ids, self.kind.frame_skip)
         if errors:
-            which = rows_of(_without(np.arange(len(self._ctrl), dtype=np.int32) if ids is None else ids, errors))
+            good = _without(np.arange(len(self._ctrl), dtype=np.int32) if ids is None else ids, errors)
+            which = span(good) or good
         d = self._sims(which)
         d.action = action[0][which]
         if self._tracked is not None:
