@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from shoal.errors import ArgumentError
 from shoal.kernel import KernelEnv
+from shoal.trigonometry import sine_cosine
 
 MAX_SPEED = 8.0
 MAX_TORQUE = 2.0
@@ -70,7 +71,7 @@ class Pendulum(KernelEnv):
         effort = np.float32(0.001) * (torque * torque)
         cost = wrapped * wrapped + 0.1 * (speed * speed) + effort
 
-        sine = env.sine if env.sine_of == angle else math.sin(angle)
+        sine = env.sine if env.sine_of == angle else sine_cosine(angle)[0]
         turn = np.float32(3.0 / (MASS * LENGTH * LENGTH)) * torque
         raw = speed + (3 * env.g / (2 * LENGTH) * sine + turn) * STEP_S
         speed = min(max(raw, -MAX_SPEED), MAX_SPEED)
@@ -89,7 +90,7 @@ class Pendulum(KernelEnv):
 
 def _observe(env: Any, obs: Any) -> None:
     angle = env.angle
-    sine, cosine = math.sin(angle), math.cos(angle)  # of one variable: the compiler then makes one call of the two
+    sine, cosine = sine_cosine(angle)
     env.sine = sine
     env.sine_of = angle
     obs[0] = cosine

@@ -645,3 +645,34 @@ class Narrow(KernelEnv):
 def test_narrow_numbers_are_computed_alike_compiled_and_interpreted(make_pool: Callable[..., Pool]) -> None:
     compiled, plain = both(make_pool, Narrow, 5)
     assert_same(*(play(pool, 20) for pool in (compiled, plain)))
+
+
+def collatz(n: int) -> int:
+    """How many steps it takes to one."""
+    if n == 1:
+        return 0
+    return 1 + collatz(n // 2 if n % 2 == 0 else 3 * n + 1)
+
+
+class Recursive(KernelEnv):
+    """Calls a function that calls itself, which no compiler can write out in place."""
+
+    observation_space = spaces.Box(0, 1000, (1,), np.int64)
+    action_space = spaces.Discrete(30, start=1)
+    state = {"n": np.int64}
+
+    def reset(env: Any, rng: Any, obs: Any) -> None:
+        env.n = 27
+        obs[0] = collatz(env.n)
+
+    def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
+        env.n = action
+        obs[0] = collatz(env.n)
+        return float(obs[0]), False
+
+
+def test_functions_may_call_themselves(make_pool: Callable[..., Pool]) -> None:
+    compiled, plain = both(make_pool, Recursive, 3)
+    for pool in (compiled, plain):
+        assert pool.reset().obs.tolist() == [[111]] * 3
+        assert pool.step([1, 6, 9]).obs.tolist() == [[0], [8], [19]]

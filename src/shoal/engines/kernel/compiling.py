@@ -140,7 +140,8 @@ class _Jitted:
             names = dict(function.__globals__)
             cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
             twin = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
-            self._done[function] = numba.njit(error_model="numpy")(twin)
+            # Inlined: a call hands over every array as seven words, which takes longer than many a step.
+            self._done[function] = numba.njit(error_model="numpy", forceinline=True)(twin)
             names.update(
                 {
                     name: self.of(value)

@@ -174,7 +174,7 @@ def step_rows(table, ids, start, stop, slot):
 {bind}
     for k in range(start, stop):
         progress[slot] = k
-        i = ids[k]
+        i = np.uintp(ids[k])  # unsigned: it does not count from the end
         env = records[i]
         rng = rng_at(words[i])
         obs = {obs}
@@ -231,7 +231,7 @@ def reset_rows(table, ids, start, stop, slot):
 {bind}
     for k in range(start, stop):
         progress[slot] = k
-        i = ids[k]
+        i = np.uintp(ids[k])  # unsigned: it does not count from the end
         env = records[i]
         obs = {obs}
         reset(env, rng_at(words[i]), obs)
