@@ -84,6 +84,39 @@ def digest(text: str = WALK, gravity: float = 9.8, **constants: Any) -> str:
     return compiling._digest(kind, source, [kind.reset, kind.step])
 
 
+DIGESTS = """
+from shoal.adapters import describe
+from shoal.adapters.kernel_env import PlainKernelEnv
+from shoal.engines.kernel import compiling
+from shoal.engines.kernel.source import loop_source
+from shoal.envs import TASKS
+from shoal.kernel import KernelEnv
+
+for name, task in TASKS.items():
+    if issubclass(task.load(), KernelEnv):
+        kind = task.load()(**task.kwargs)
+        source = loop_source(describe(PlainKernelEnv(kind), name))
+        print(name, compiling._digest(kind, source, [kind.reset, kind.step]))
+"""
+
+
+def test_every_process_has_the_same_digest_for_the_envs_that_ship() -> None:
+    """Addresses and hashes differ from process to process; a digest with one in it would never be found again."""
+    one, two = (
+        subprocess.run(
+            [sys.executable, "-c", DIGESTS],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout.splitlines()
+        for seed in ("1", "2")
+    )
+    assert len(one) > 10
+    assert one == two
+
+
 def test_the_same_text_has_the_same_digest() -> None:
     assert digest() == digest()
     assert digest(speed=5.0) == digest(), "a constant is a field, not code"

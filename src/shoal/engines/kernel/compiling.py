@@ -196,8 +196,10 @@ def _add_function(state: Any, function: Any, seen: set[Any]) -> None:
         return
     seen.add(function)
     for code in _codes(function.__code__):
-        constants = [c for c in code.co_consts if not isinstance(c, CodeType)]
-        state.update(code.co_code + repr((constants, code.co_names, code.co_varnames)).encode())
+        state.update(code.co_code + repr((code.co_names, code.co_varnames)).encode())
+        for constant in code.co_consts:
+            if not isinstance(constant, CodeType):
+                _add_value(state, constant, seen)
     cells = [("", cell.cell_contents) for cell in function.__closure__ or ()]
     for name, value in [*_globals_of(function), *cells, ("", function.__defaults__)]:
         state.update(name.encode())
@@ -205,7 +207,7 @@ def _add_function(state: Any, function: Any, seen: set[Any]) -> None:
 
 
 def _add_value(state: Any, value: Any, seen: set[Any]) -> None:
-    """Add what a global means to compiled code, in full: numba makes a constant of it."""
+    """Add what a global or constant means to compiled code, in full, in words that every process has for it."""
     if isinstance(value, FunctionType):
         _add_function(state, value, seen)
     elif isinstance(getattr(value, "py_func", None), FunctionType):
@@ -218,8 +220,11 @@ def _add_value(state: Any, value: Any, seen: set[Any]) -> None:
             _add_value(state, item, seen)
     elif isinstance(value, type) and issubclass(value, Enum):
         state.update(repr([(member.name, member.value) for member in value]).encode())
+    elif isinstance(value, frozenset):
+        state.update(repr(sorted(map(repr, value))).encode())
     else:
-        state.update((value.__name__ if isinstance(value, (ModuleType, type)) else repr(value)).encode())
+        # What has a name is known by it: the repr of many a function has its address.
+        state.update((getattr(value, "__name__", None) or repr(value)).encode() + b"\0")
 
 
 def _source_file(name: str, source: str) -> Path:
