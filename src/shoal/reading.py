@@ -42,7 +42,10 @@ class RowReader:
         self._views = not copy and self._blocks > 1
         self._is_plain = self._tree.is_single and not self._tree.has_objects
         self.objects: dict[int, list[Any]] = {}
-        self._env_id_N = np.arange(rows.layout.num_envs, dtype=np.int32)
+        # Whether a row is all there is to an answer, unless the engine keeps something beside it.
+        self._is_bare = fault_rows is None and not (self._tree.has_objects or self._counts)
+        self._num_envs = rows.layout.num_envs
+        self._env_id_N = np.arange(self._num_envs, dtype=np.int32)
         # Indexing a column by its block takes as long as copying a small one: done once.
         scalars = (rows.reward, rows.terminated, rows.truncated, rows.elapsed, rows.first)
         self._scalars_of_block = [tuple(column[block] for column in scalars) for block in range(self._blocks)]
@@ -83,10 +86,15 @@ class RowReader:
         )
         if self._has_fields:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[block].items()}
-        return self._complete(batch, is_everyone=True)
+        self.batches += 1
+        self.rows_read += self._num_envs
+        is_complete = self._is_bare and not self._engine.extras
+        return batch if is_complete else self._complete(batch, is_everyone=True)
 
     def read(self, ids: Sequence[int]) -> Batch:
         """The rows of ``ids``, in this order, as copies."""
+        self.batches += 1
+        self.rows_read += len(ids)
         return self._complete(self._gather(ids), is_everyone=False)
 
     def _gather(self, ids: Sequence[int]) -> Batch:
@@ -106,7 +114,7 @@ class RowReader:
 
     def latest(self, ids: Sequence[int] | None = None) -> Batch:
         """The last row of every env, or of ``ids``, whether or not it has just answered."""
-        batch = self._gather(range(len(self._env_id_N)) if ids is None else ids)
+        batch = self._gather(range(self._num_envs) if ids is None else ids)
         if self._tree.has_objects:
             self._put_objects(batch)
         if self._fault_rows is not None:
@@ -136,8 +144,6 @@ class RowReader:
             self._add_extras(batch, self._take_extras(batch.env_id))
         if self._tree.has_objects:
             self._put_objects(batch)
-        self.batches += 1
-        self.rows_read += len(batch.env_id)
         if self._fault_rows is not None:
             self._fault_rows.write(batch)
         if self._counts:

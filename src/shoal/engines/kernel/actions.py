@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
+from numba import carray
+
+from shoal.engines.kernel.compiling import pointer
 
 if TYPE_CHECKING:
     from shoal.spec import Leaf
@@ -21,15 +24,18 @@ class ActionIntake:
     def __init__(self, leaf: Leaf, column: np.ndarray[Any, Any], *, bounded: bool) -> None:
         self._dtype = column.dtype
         self._shape = column.shape
-        self._column = column
+        self._column = column  # written to by its address: it must not go
         is_bounded = bounded or column.dtype.kind != "f"
         low, high = (
             np.ascontiguousarray(np.broadcast_to(bound if is_bounded else infinity, leaf.shape or (1,)), column.dtype)
             for bound, infinity in ((leaf.low, -np.inf), (leaf.high, np.inf))
         )
         is_one_range = bool((low == low.flat[0]).all() and (high == high.flat[0]).all())
-        self._low, self._high = (low.reshape(-1)[:1], high.reshape(-1)[:1]) if is_one_range else (low, high)
-        arguments = tuple(numba.typeof(array) for array in (column, column, self._low, self._high))
+        self._bounds = (low.reshape(-1)[:1], high.reshape(-1)[:1]) if is_one_range else (low, high)
+        # One array that says where everything lies: unpacking four of them would take longer than the look.
+        places = [array.ctypes.data for array in (column, *self._bounds)]
+        self._plan = np.array([*places, self._bounds[0].size], np.uint64)
+        arguments = (numba.typeof(column), numba.typeof(self._plan))
         _take.compile(arguments)
         # The dispatcher itself would look at the types of the arguments again on every call.
         self._take = _take.overloads[arguments].entry_point
@@ -41,15 +47,17 @@ class ActionIntake:
             and action.dtype is self._dtype
             and action.shape == self._shape
             and action.flags.c_contiguous
-            and self._take(action, self._column, self._low, self._high)
+            and self._take(action, self._plan)
         )
 
 
 @numba.njit(nogil=True, cache=True)
-def _take(action: Any, column: Any, low: Any, high: Any) -> bool:
-    given, taken = action.reshape(-1), column.reshape(-1)
-    lowest, highest = low.reshape(-1), high.reshape(-1)
-    width = len(lowest)
+def _take(action: Any, plan: Any) -> bool:
+    given = action.reshape(-1)
+    width = np.int64(plan[3])
+    taken = carray(pointer(plan[0]), (given.size,), given.dtype)
+    lowest = carray(pointer(plan[1]), (width,), given.dtype)
+    highest = carray(pointer(plan[2]), (width,), given.dtype)
     # Written so that NaN, for which every comparison is false, is out of range.
     if width == 1:
         inside = 0
