@@ -379,7 +379,7 @@ class Dispatch:
     def _hand_out(self, ids: list[int]) -> Batch:
         batch = self.reader.read_all() if ids is self._all_ids else self.reader.read(ids)
         if self.autoreset is Autoreset.DISABLED:
-            self.ready.note_ends(ids, batch)
+            self.ready.note_ends(slice(None) if ids is self._all_ids else ids, batch)
             self.ready.excuse(self.recovery.dropped)
         if self.resetting:
             self.resets += sum(self.resetting.pop(i, _ABSENT) is not _ABSENT for i in ids)
