@@ -78,6 +78,7 @@ class Dispatch:
         self._action = engine.spec.action if bounded_actions else engine.spec.action.without_bounds()
         self._implicit_reset = implicit_reset
         self._step_now = engine.step_now
+        self._note_step = None if self.box is None else self.box.note_step_of_all
         self._take = engine.take
         self.autoreset = autoreset
         self._is_async = is_async
@@ -111,38 +112,21 @@ class Dispatch:
     def step_all(self, action: Any) -> Batch:
         """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
         is_plain = not self.recovery.intervenes and action.__class__ is not RawActions
-        if not is_plain or (self._implicit_reset and not self.ready.all_ready):
+        if not is_plain or self._step_now is None or (self._implicit_reset and not self.ready.all_ready):
             ids = self.begin_step(action, None)
             return self.receive(ids, len(ids))
-        if self._step_now is not None:
-            return self._step_at_once(action, self._step_now)
-        leaves = self._action.fit_batch(action, self.num_envs)
-        try:
-            self.ready.refuse_unready(self._all_ids)
-            self.sender.step_all(self._all_ids, leaves)
-            self.collect(self.num_envs, None)
-            self.desk.inspect()
-            if self.engine.faults:
-                if self.recovery.is_on:
-                    return self.receive(self._all_ids, self.num_envs)
-                self.desk.raise_for(self._all_ids)
-        except BaseException:
-            self._keep(self._all_ids, ())
-            raise
-        return self._hand_out(self._all_ids)
+        return self._step_at_once(action, self._step_now)
 
-    def _step_at_once(self, action: Any, step_now: Callable[[int], None]) -> Batch:
+    def _step_at_once(self, action: Any, step_now: Callable[[int, Callable[[], None] | None], None]) -> Batch:
         if not self.ready.all_ready:
             self.ready.refuse_unready(self._all_ids)
         if not (self._take is not None and self._take(action)):
             self.sender.write_actions(slice(None), self._action.fit_batch(action, self.num_envs))
-        if self.box is not None:
-            self.box.note_step_of_all()
         reader = self.reader
         reader.next_block()
         start = perf_counter()
         try:
-            step_now(reader.block)
+            step_now(reader.block, self._note_step)
         except BaseException:
             self._note_flight()
             self._keep(self._all_ids, ())
@@ -150,7 +134,7 @@ class Dispatch:
         self.waiting_s += perf_counter() - start
         if self._is_suspect is not None and self._is_suspect(reader.block):
             self.desk.inspect_all(reader.block)
-        if self.engine.faults:
+        if self.engine.faults or len(self.engine.collected) < self.num_envs:
             self._note_flight()
             return self.receive(self._all_ids, self.num_envs)
         batch = reader.read_all()

@@ -186,8 +186,11 @@ class Engine(Protocol):
         """Episodes that have ended, if the engine counts them."""
 
     @property
-    def step_now(self) -> Callable[[int], None] | None:
-        """Steps every env at once, into a block, with nothing to collect after; None if the engine has no such way."""
+    def step_now(self) -> Callable[[int, Callable[[], None] | None], None] | None:
+        """Steps every env at once, into a block, with nothing to collect after; None if the engine has no such way.
+
+        The second argument is something short to do meanwhile, or, where the caller's thread does the stepping, first.
+        """
 
     def start(self) -> None:
         """Build all envs. Raises ``EnvConstructError`` naming every env that failed; nothing is left running then.
@@ -248,3 +251,21 @@ class AwakeTime:
         now = monotonic()
         passed, self.last = now - self.last, now
         return min(passed, self._longest)
+
+
+class ByCommand:
+    """``step_now`` for engines whose envs are elsewhere: the command is handed over, and its results are waited for."""
+
+    config: EngineConfig
+    all_ids: list[int]
+    collected: list[int]
+    submit: Callable[..., None]
+    collect: Callable[[int, float | None], list[int]]
+
+    def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
+        """Step every env."""
+        self.collected = []  # until it is known better: an interrupt may come before anybody collects
+        self.submit(self.all_ids, Command.STEP, None, block)
+        if meanwhile is not None:
+            meanwhile()
+        self.collect(len(self.all_ids), None)

@@ -12,7 +12,7 @@ from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
 from shoal.faults import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class SerialEngine:
@@ -48,8 +48,10 @@ class SerialEngine:
             self.rows = Rows(layout, layout.private())
             self._lane.attach(self.rows)
 
-    def step_now(self, block: int) -> None:
+    def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env."""
+        if meanwhile is not None:
+            meanwhile()
         self._all_step_in_block = block
         self._step_all()
 

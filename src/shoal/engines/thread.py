@@ -22,7 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from shoal.arrays import Rows, RowWriter
-from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
+from shoal.engines.base import PHASES, AwakeTime, ByCommand, Command, EngineConfig, Extra, Request, row_layout, shares
 from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
 from shoal.errors import ClosedPool, EnvTimeout, Where
 from shoal.faults import Fault
@@ -132,13 +132,12 @@ class ThreadLane:
         return "".join(traceback.format_stack(frame)) if frame else ""
 
 
-class ThreadEngine:
+class ThreadEngine(ByCommand):
     """Runs envs in threads of the caller's process."""
 
     name = "thread"
     recycled = 0
     finals_are_columns = False
-    step_now = None
     take = None
     has_odd_rows = None
     episodes = None
@@ -158,6 +157,7 @@ class ThreadEngine:
         # Envs whose thread was given up and replaced, and why; they come back when they are built anew.
         self._gone: dict[int, Fault] = {}
         self._refused: list[int] = []
+        self.all_ids = list(range(config.num_envs))
         self._sequence = [0] * config.num_envs
         self._waiting: set[int] = set()
         self.collected: list[int] = []

@@ -29,7 +29,7 @@ from shoal.faults import Fault, fault_from
 from shoal.machine import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.engines.kernel.compiling import Run, Serve
     from shoal.kernel import KernelEnv
@@ -161,8 +161,10 @@ class KernelEngine:
 
     # ------------------------------------------------------------------ commands
 
-    def step_now(self, block: int) -> None:
+    def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env."""
+        if meanwhile is not None:
+            meanwhile()
         self.collected = self._all_ids
         if self._is_small:
             # The way of ``run_slice``, without its calls: this is the hottest line of the engine.

@@ -100,8 +100,10 @@ class NativeEngine:
 
     # ------------------------------------------------------------------ commands
 
-    def step_now(self, block: int) -> None:
+    def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env."""
+        if meanwhile is not None:
+            meanwhile()
         self.collected = self._all_ids
         with self._conductor.turn:
             try:

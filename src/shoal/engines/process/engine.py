@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from shoal.arrays import Arena, Rows
-from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.base import PHASES, AwakeTime, ByCommand, Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.lane import closing_on_error
 from shoal.engines.process import shipping
 from shoal.engines.process.control import NOBODY_WAITS, Control, Plan
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 _SLICE_S = 0.05
 
 
-class ProcessEngine:
+class ProcessEngine(ByCommand):
     """Runs envs in worker processes."""
 
     name = "process"
     finals_are_columns = False
-    step_now = take = has_odd_rows = episodes = None
+    take = has_odd_rows = episodes = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
@@ -58,7 +58,7 @@ class ProcessEngine:
         self._rounds = 0
         # The block of the last command if that was a round; None after any other.
         self._round_block: int | None = None
-        self._all_ids = list(range(config.num_envs))
+        self.all_ids = list(range(config.num_envs))
         self.collected: list[int] = []
         self._refused: list[int] = []
         self.out: set[int] = set()
@@ -103,7 +103,7 @@ class ProcessEngine:
     ) -> None:
         """Mark the commands and wake the lanes concerned."""
         if (
-            len(ids) == len(self._all_ids)
+            len(ids) == len(self.all_ids)
             and command is Command.STEP
             and not requests
             and not self._gone
