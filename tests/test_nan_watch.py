@@ -55,6 +55,28 @@ def test_nan_in_any_leaf_is_found_in_its_row_and_block(name: str, block: int) ->
     assert found.found == 1
 
 
+def many_rows(num_keys: int) -> Rows:
+    space = spaces.Dict({f"key{i}": spaces.Box(-np.inf, np.inf, (3,), np.float32) for i in range(num_keys)})
+    spec = EnvSpec(SpaceTree(space, "observation"), SpaceTree(spaces.Discrete(2), "action"), "test")
+    layout = RowLayout(spec, 5)
+    return Rows(layout, layout.private())
+
+
+@pytest.mark.parametrize("key", range(6))
+@pytest.mark.parametrize("row", [0, 4])
+def test_columns_that_are_looked_at_together_hide_nothing(key: int, row: int) -> None:
+    rows = many_rows(6)
+    found = watch(rows)
+    assert [len(flats) for flats in found._flat_obs] == [1]
+    for column in rows.obs:
+        assert column is not None
+        column[:] = 7.0
+    assert not found.is_suspect(0)
+    rows.obs[key][0, row, 2] = np.nan  # type: ignore[index]
+    assert found.is_suspect(0)
+    assert list(found.faults(0, range(5))) == [row]
+
+
 def test_a_fault_says_where_and_what() -> None:
     rows = rows_for()
     column(rows, "large")[0, 1, 2, 3] = np.nan

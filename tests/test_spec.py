@@ -111,6 +111,12 @@ def test_flatten_and_unflatten_are_each_others_inverse(space: spaces.Space[Any],
     assert all(mine is other for mine, other in zip(tree.flatten(again), leaves, strict=True))
 
 
+def test_a_dict_that_has_as_many_leaves_as_keys_may_be_nested_all_the_same() -> None:
+    space = spaces.Dict({"none": spaces.Dict({}), "two": spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3)))})
+    tree = SpaceTree(space, "observation")
+    assert tree.unflatten([0, 1]) == {"none": {}, "two": (0, 1)}
+
+
 def test_a_tree_can_be_sent_to_a_worker() -> None:
     tree = pickle.loads(pickle.dumps(SpaceTree(NESTED, "action")))
     assert tree.space == NESTED

@@ -29,7 +29,7 @@ from shoal.machine import available_memory_bytes
 from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener
 from shoal.streams import keep_streams_taken
 
-_ALIGNMENT = 64  # a cache line: two workers never write to the same one at column borders
+ALIGNMENT = 64  # a cache line: two workers never write to the same one at column borders
 Columns = dict[str, np.ndarray[Any, Any]]
 
 
@@ -42,7 +42,7 @@ class Layout:
 
     def add(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
         """Reserve room for one column."""
-        offset = -(-self.size_bytes // _ALIGNMENT) * _ALIGNMENT
+        offset = -(-self.size_bytes // ALIGNMENT) * ALIGNMENT
         dtype = np.dtype(dtype)
         self.columns[name] = (offset, shape, dtype)
         self.size_bytes = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -234,12 +234,7 @@ def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], che
         return (lambda row, value: [write(row, value)]) if tree.has_objects else write
     flatten = flattener(tree)
     if not tree.has_objects:
-
-        def put_arrays(row: int, value: Any) -> None:
-            for write, item in zip(writers, flatten(value), strict=True):
-                write(row, item)
-
-        return put_arrays
+        return _vectors_writer(tree, columns, writers, flatten)
     are_objects = [column is None for column in columns]
 
     def put_mixed(row: int, value: Any) -> list[Any]:
@@ -247,6 +242,34 @@ def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], che
         return list(compress(written, are_objects))
 
     return put_mixed
+
+
+def _vectors_writer(
+    tree: SpaceTree,
+    columns: list[Any],
+    writers: list[Callable[[int, Any], Any]],
+    flatten: Callable[[Any], list[Any]],
+) -> Put:
+    """Writes the arrays of a nested value; if all are vectors, as ``_vector_writer`` does, without a call for each."""
+    are_exact = all(_is_plain_vector(leaf) for leaf in tree.leaves)
+    items, places = [], []
+    if are_exact:
+        items, places = map(list, zip(*map(_places_of_rows, columns), strict=True))
+
+    def put_arrays(row: int, value: Any) -> None:
+        nonlocal are_exact
+        values = flatten(value)
+        if are_exact:
+            try:
+                for own, place, item in zip(items, places, values, strict=True):
+                    own[place[row]] = item
+                return
+            except (TypeError, ValueError):
+                are_exact = False
+        for write, item in zip(writers, values, strict=True):
+            write(row, item)
+
+    return put_arrays
 
 
 def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, check: str) -> Callable[[int, Any], Any]:
@@ -282,13 +305,9 @@ def _vector_writer(leaf: Leaf, column: np.ndarray[Any, Any], judge: Callable[[An
     time of numpy's assignment, which would broadcast and cast.
     """
     write_any = _array_writer(leaf, column, judge)
-    if leaf.dtype.kind not in "?biuf":
+    if not _is_plain_vector(leaf):
         return write_any
-    flat = column.view()
-    flat.shape = (-1,)  # unlike reshape, never a copy
-    items = words(flat)
-    (length,) = leaf.shape
-    places = [slice(row * length, (row + 1) * length) for row in range(len(column))]
+    items, places = _places_of_rows(column)
     is_exact = True
 
     def write_vector(row: int, value: Any) -> None:
@@ -302,6 +321,19 @@ def _vector_writer(leaf: Leaf, column: np.ndarray[Any, Any], judge: Callable[[An
         write_any(row, value)
 
     return write_vector
+
+
+def _is_plain_vector(leaf: Leaf) -> bool:
+    """Whether rows of this leaf can be written through a memoryview."""
+    return leaf.is_array and len(leaf.shape) == 1 and leaf.dtype.kind in "?biuf"
+
+
+def _places_of_rows(column: np.ndarray[Any, Any]) -> tuple[memoryview, list[slice]]:
+    """A column of vectors as one row of numbers, and where in it each vector is."""
+    flat = column.view()
+    flat.shape = (-1,)  # unlike reshape, never a copy
+    length = column.shape[1]
+    return words(flat), [slice(row * length, (row + 1) * length) for row in range(len(column))]
 
 
 def _array_writer(leaf: Leaf, column: np.ndarray[Any, Any], judge: Callable[[Any], Any]) -> Callable[[int, Any], None]:

@@ -102,6 +102,7 @@ class Dispatch:
 
     def release(self) -> None:
         """Let go of the engine's memory. The counters stay."""
+        self._take = None
         self.reader.release()
         for user in (self.desk.nan_watch, self.box):
             if user is not None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.arrays import ALIGNMENT
 from shoal.errors import SpecError, Where
 from shoal.faults import Fault
 
@@ -56,7 +57,9 @@ class NanWatch:
         self._reward = [rows.reward[block] for block in blocks]
         self._ends = [(rows.terminated[block], rows.truncated[block]) for block in blocks]
         self._elapsed = [rows.elapsed[block] for block in blocks]
-        self._flat_obs = [[column.reshape(-1) for _, column in self._obs[block] + self._final] for block in blocks]
+        flat = [[column.reshape(-1) for _, column in self._obs[block] + self._final] for block in blocks]
+        # Where there are several blocks, what lies between two columns of one are rows of the others.
+        self._flat_obs = [_runs(flat[0])] if len(blocks) == 1 else flat
 
     def _is_suspect(self, block: int) -> bool:
         if not isfinite(_sum(self._reward[block])):
@@ -104,6 +107,24 @@ class NanWatch:
     def release(self) -> None:
         """Let go of the memory."""
         self._obs, self._final, self._reward, self._ends, self._elapsed, self._flat_obs = [], [], [], [], [], []
+
+
+def _runs(columns: Sequence[_Column]) -> list[_Column]:
+    """Flat columns that are neighbours in memory, but for zeros in between, as one.
+
+    The sum is NaN all the same, and that of a dozen numbers takes as long as that of a hundred.
+    """
+    runs: list[_Column] = []
+    for column in columns:
+        if runs and runs[-1].dtype == column.dtype:
+            last = runs[-1]
+            gap = column.ctypes.data - last.ctypes.data - last.nbytes
+            if 0 <= gap < ALIGNMENT and gap % column.itemsize == 0:
+                size = last.size + gap // column.itemsize + column.size
+                runs[-1] = np.lib.stride_tricks.as_strided(last, (size,), writeable=False)
+                continue
+        runs.append(column)
+    return runs
 
 
 def _sum(numbers: _Column) -> Any:

@@ -157,9 +157,11 @@ class RowReader:
     def _count(self, batch: Batch) -> None:
         ended = np.count_nonzero(batch.terminated)
         cut = np.count_nonzero(batch.truncated)
+        if not ended and not cut:
+            return
         both = np.count_nonzero(batch.terminated & batch.truncated) if ended and cut else 0
         episodes = int(ended + cut - both)
-        if episodes and self._finals_are_columns:
+        if self._finals_are_columns:
             batch.finals = self._column_finals(batch)
         self.episodes += episodes
 

@@ -186,6 +186,7 @@ class SpaceTree:
         space: The space itself.
         leaves: Its leaves, in the order of ``flatten``.
         is_single: Whether the space is one leaf and nothing else, so that the nested value is the leaf's value.
+        flat_keys: The keys of a Dict whose items are leaves; None for everything else.
     """
 
     def __init__(self, space: Space[Any], name: str) -> None:
@@ -194,6 +195,7 @@ class SpaceTree:
         self.leaves: tuple[Leaf, ...] = tuple(_leaves(space, name))
         self.is_single = not isinstance(space, _NESTED_SPACES)
         self.has_objects = any(not leaf.is_array for leaf in self.leaves)
+        self.flat_keys = _flat_keys(space)
 
     def __reduce__(self) -> tuple[type[SpaceTree], tuple[Space[Any], str]]:
         return SpaceTree, (self.space, self.name)
@@ -214,7 +216,11 @@ class SpaceTree:
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         """The nested value made of the given leaves."""
-        return leaves[0] if self.is_single else _unflatten(self.space, iter(leaves))
+        if self.is_single:
+            return leaves[0]
+        if self.flat_keys is not None:
+            return dict(zip(self.flat_keys, leaves, strict=True))
+        return _unflatten(self.space, iter(leaves))
 
     def fit_batch(self, actions: Any, rows: int, ids: Sequence[int] | None = None) -> list[np.ndarray[Any, Any]]:
         """A batch of actions as one checked array per leaf, each with ``rows`` rows.
@@ -344,14 +350,19 @@ def _unflatten(space: Space[Any], leaves: Any) -> Any:
     return next(leaves)
 
 
+def _flat_keys(space: Space[Any]) -> tuple[str, ...] | None:
+    if not isinstance(space, spaces.Dict) or any(isinstance(s, _NESTED_SPACES) for s in space.spaces.values()):
+        return None
+    return tuple(space.spaces)
+
+
 def flattener(tree: SpaceTree) -> Callable[[Any], list[Any]]:
     """A fast form of ``tree.flatten`` for the shapes that matter: one leaf, or a flat Dict.
 
     The flat Dict takes the keys in order and leaves everything unusual to ``tree.flatten``, which explains it.
     """
-    space = tree.space
-    if isinstance(space, spaces.Dict) and not any(isinstance(s, _NESTED_SPACES) for s in space.spaces.values()):
-        keys = tuple(space.spaces)
+    keys = tree.flat_keys
+    if keys is not None:
         size = len(keys)
 
         def flatten_dict(value: Any) -> list[Any]:

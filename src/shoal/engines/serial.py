@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Rows
 from shoal.engines.base import Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.intake import intake_of
 from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
 from shoal.faults import Fault
 
@@ -25,7 +26,7 @@ class SerialEngine:
     num_workers = 1
     recycled = 0
     finals_are_columns = False
-    take = None
+    take: Callable[[Any], bool] | None = None
     has_odd_rows = None
     episodes = None
 
@@ -47,6 +48,7 @@ class SerialEngine:
             layout = row_layout(self.config, self.spec)
             self.rows = Rows(layout, layout.private())
             self._lane.attach(self.rows)
+            self.take = intake_of(self.rows)
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env."""
@@ -120,4 +122,5 @@ class SerialEngine:
 
     def release(self) -> None:
         """Let go of the rows."""
-        self.__dict__.pop("rows", None)
+        for name in ("rows", "take"):
+            self.__dict__.pop(name, None)

@@ -19,16 +19,17 @@ from collections import deque
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Rows, RowWriter
 from shoal.engines.base import PHASES, AwakeTime, ByCommand, Command, EngineConfig, Extra, Request, row_layout, shares
+from shoal.engines.intake import intake_of
 from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
 from shoal.errors import ClosedPool, EnvTimeout, Where
 from shoal.faults import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.slot import Row, Slot
 
@@ -138,7 +139,7 @@ class ThreadEngine(ByCommand):
     name = "thread"
     recycled = 0
     finals_are_columns = False
-    take = None
+    take: Callable[[Any], bool] | None = None
     has_odd_rows = None
     episodes = None
 
@@ -181,6 +182,7 @@ class ThreadEngine(ByCommand):
             self.rows = Rows(layout, layout.private())
             for lane in self._lanes:
                 lane.lane.attach(self.rows)
+            self.take = intake_of(self.rows)
 
     def _await_built(self) -> None:
         clock, waited = AwakeTime(2 * _SLICE_S), 0.0
@@ -332,7 +334,8 @@ class ThreadEngine(ByCommand):
 
     def release(self) -> None:
         """Let go of the rows."""
-        self.__dict__.pop("rows", None)
+        for name in ("rows", "take"):
+            self.__dict__.pop(name, None)
 
 
 def _dismiss(inboxes: Sequence[SimpleQueue[_Work | None]]) -> None:

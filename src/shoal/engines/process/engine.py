@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.util import Finalize
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Arena, Rows
 from shoal.engines.base import PHASES, AwakeTime, ByCommand, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.intake import intake_of
 from shoal.engines.lane import closing_on_error
 from shoal.engines.process import shipping
 from shoal.engines.process.control import NOBODY_WAITS, Control, Plan
@@ -27,7 +28,7 @@ from shoal.faults import Fault, fault_from
 from shoal.machine import resident_bytes, usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.engines.process.launch import WorkerProcess
 
@@ -39,7 +40,8 @@ class ProcessEngine(ByCommand):
 
     name = "process"
     finals_are_columns = False
-    take = has_odd_rows = episodes = None
+    has_odd_rows = episodes = None
+    take: Callable[[Any], bool] | None = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
@@ -86,6 +88,7 @@ class ProcessEngine(ByCommand):
                 control.host[i] = lane
             self.faults.update(self.crew.attach(control, plan))
         self._gone = {i: fault for i, fault in self.faults.items() if self.homes.worker_of(i) in self.crew.lost}
+        self.take = intake_of(self.rows)
         self._notes = NoteReader(self.config, self.spec)
         self._waiter = Waiter(control.done)
         self._clock = AwakeTime(2 * _SLICE_S)
@@ -384,7 +387,7 @@ class ProcessEngine(ByCommand):
 
     def release(self) -> None:
         """Let go of the shared memory; it goes with the last view of it."""
-        for name in ("rows", "control", "_waiter", "_go"):
+        for name in ("rows", "control", "take", "_waiter", "_go"):
             self.__dict__.pop(name, None)
 
     @property
