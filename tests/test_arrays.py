@@ -257,6 +257,39 @@ def test_unchecked_writers_leave_it_to_numpy() -> None:
     assert column.tolist() == [[3, 3], [0, 0]]
 
 
+VECTORS = spaces.Dict({"near": spaces.Box(0, 9, (2,)), "far": spaces.Box(0, 9, (3,), np.int16)})
+
+
+def test_many_vectors_are_written_whatever_form_they_come_in() -> None:
+    put, (far, near) = writer_for(VECTORS, rows=3)
+    put(0, {"near": np.array([1, 2], np.float32), "far": np.array([3, 4, 5], np.int16)})
+    put(1, {"near": [6, 7], "far": np.array([1, 2, 3])})
+    put(2, {"near": np.array([8, 9], np.float32), "far": np.array([7, 8, 9], np.int16)})
+    assert near.tolist() == [[1, 2], [6, 7], [8, 9]]
+    assert far.tolist() == [[3, 4, 5], [1, 2, 3], [7, 8, 9]]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"near": np.zeros(3, np.float32), "far": np.zeros(3, np.int16)}, r"near.*expected shape \(2,\), got \(3,\)"),
+        ({"near": np.zeros(2, np.float32), "far": np.zeros(3)}, "far.*expected dtype int16"),
+        ({"near": np.zeros(2, np.float32)}, "far"),
+    ],
+)
+def test_many_vectors_are_judged_one_by_one(value: Any, told: str) -> None:
+    put, _ = writer_for(VECTORS)
+    for _ in range(2):
+        with pytest.raises(SpecError, match=told):
+            put(0, value)
+
+
+def test_nothing_can_be_written_too() -> None:
+    put, columns = writer_for(spaces.Dict({}))
+    assert put(0, {}) is None
+    assert columns == []
+
+
 def test_a_nested_value_goes_to_its_columns() -> None:
     env = DictTupleEnv()
     tree = SpaceTree(env.observation_space, "observation")

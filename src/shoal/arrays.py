@@ -252,17 +252,15 @@ def _vectors_writer(
 ) -> Put:
     """Writes the arrays of a nested value; if all are vectors, as ``_vector_writer`` does, without a call for each."""
     are_exact = all(_is_plain_vector(leaf) for leaf in tree.leaves)
-    items, places = [], []
-    if are_exact:
-        items, places = map(list, zip(*map(_places_of_rows, columns), strict=True))
+    homes = [_places_of_rows(column) for column in columns] if are_exact else []
 
     def put_arrays(row: int, value: Any) -> None:
         nonlocal are_exact
         values = flatten(value)
         if are_exact:
             try:
-                for own, place, item in zip(items, places, values, strict=True):
-                    own[place[row]] = item
+                for (items, places), item in zip(homes, values, strict=True):
+                    items[places[row]] = item
                 return
             except (TypeError, ValueError):
                 are_exact = False

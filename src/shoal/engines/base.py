@@ -256,7 +256,6 @@ class AwakeTime:
 class ByCommand:
     """``step_now`` for engines whose envs are elsewhere: the command is handed over, and its results are waited for."""
 
-    config: EngineConfig
     all_ids: list[int]
     collected: list[int]
     submit: Callable[..., None]
