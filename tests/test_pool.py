@@ -568,6 +568,42 @@ def test_after_ctrl_c_the_rows_can_still_be_received(make: MakePool) -> None:
         pool.recv()
 
 
+class NanEnv(gymnasium.Env[Any, Any]):
+    """Its second step has no number to show."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, **wishes: Any) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.float32([np.nan if self.steps == 2 else 0.0]), 0.0, False, False, {}
+
+
+def test_rows_that_ctrl_c_has_held_up_are_judged_when_they_are_received(
+    make: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make(NanEnv, 2)
+    pool.reset(seed=1)
+    pool.step([0, 0])
+    way = "_step_all" if pool.engine.name == "serial" else "collect"
+    collect = getattr(pool.engine, way)
+
+    def collect_and_stop(*args: Any) -> None:
+        collect(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool.engine, way, collect_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        pool.step([0, 0])
+    monkeypatch.undo()
+    with pytest.raises(EnvStepError, match=r"(?i)nan"):
+        pool.recv(timeout=SOON_S)
+
+
 def test_an_env_that_raises_keyboard_interrupt_leaves_the_pool_usable() -> None:
     envs = [lambda i=i: FaultEnv("keyboard_interrupt", at=2 if i == 1 else 99, episode_length=9) for i in range(3)]
     with shoal.make_pool(envs, engine="serial") as pool:

@@ -130,6 +130,7 @@ class Dispatch:
             step_now(reader.block, self._note_step)
         except BaseException:
             self._note_flight()
+            self.desk.note_rows(self.engine.collected)  # nobody has looked for NaN in them
             self._keep(self._all_ids, ())
             raise
         self.waiting_s += perf_counter() - start
