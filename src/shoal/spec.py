@@ -23,6 +23,7 @@ from gymnasium import Space, spaces
 from shoal.errors import ActionError, SpecError
 
 OBJECT = np.dtype(object)
+FEW = 64  # numbers, up to which Python's own minimum and maximum are quicker than numpy's
 _NESTED_SPACES = (spaces.Dict, spaces.Tuple)
 _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -138,7 +139,7 @@ class Leaf:
         return cast
 
     def _check_range(self, array: np.ndarray[Any, Any], ids: Sequence[int] | None) -> None:
-        if array.size <= 64 and not self.shape and self.dtype.kind in "iu":
+        if array.size <= FEW and not self.shape and self.dtype.kind in "iu":
             # For a handful of scalars Python's min and max cost a third of two numpy reductions.
             values = array.tolist()
             if self.low <= min(values) and max(values) <= self.high:

@@ -47,7 +47,7 @@ class ByteField:
         start: Its first byte.
         stop: The byte after its last one.
         numpy_dtype: The dtype as numpy has it, None if it has none.
-        strides: Bytes from one number to the next along each dim; of numbers that numpy does not know, those of bytes.
+        strides: Bytes from one number to the next along each dim.
     """
 
     key: Key

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.spec import FEW
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.arrays import Rows
-
-_FEW = 64  # beyond, numpy is quicker than Python
 
 
 def intake_of(rows: Rows) -> Callable[[Any], bool] | None:
@@ -26,7 +26,7 @@ def intake_of(rows: Rows) -> Callable[[Any], bool] | None:
     """
     tree = rows.spec.action
     column = rows.action[0] if tree.is_single else None
-    if column is None or column.ndim != 1 or column.dtype.kind not in "iu" or len(column) > _FEW:
+    if column is None or column.ndim != 1 or column.dtype.kind not in "iu" or len(column) > FEW:
         return None
     leaf, dtype, shape = tree.leaves[0], column.dtype, column.shape
     if leaf.low is None:
