@@ -23,12 +23,11 @@ READY_AT_MOST_S = 0.3
 CHILD_TIMEOUT_S = 120
 LAST_LINES = 3
 
-# What make() imports on its way is imported first, to tell the two apart.
+# What every program with Gymnasium imports is imported first; what make() needs beyond that counts as its own.
 CHILD = f"""
 import json, time
 began = time.perf_counter()
-import gymnasium.vector, numba, numpy, shoal
-import shoal.engines.kernel.engine, shoal.faces.envpool.gymnasium
+import gymnasium.vector, numpy, shoal
 imported = time.perf_counter()
 envs = shoal.make("CartPole-v1", num_envs={NUM_ENVS})
 made = time.perf_counter()
@@ -67,7 +66,7 @@ class StartReport:
             return Grid(f"Start-up, CartPole, {NUM_ENVS} envs", columns, [], (f"not measured: {self.failure}",))
         rows = [
             _row("make, code in the cache", self.warm, lambda start: start.make_s, READY_AT_MOST_S),
-            _row("imports and make, code in the cache", self.warm, lambda start: start.with_imports_s, READY_AT_MOST_S),
+            _row("imports and make, code in the cache", self.warm, lambda start: start.with_imports_s),
             _row("first reset and step, code in the cache", self.warm, lambda start: start.first_step_s),
             _row("make, compiling", self.cold, lambda start: start.make_s),
             _row("imports and make, compiling", self.cold, lambda start: start.with_imports_s),

@@ -266,7 +266,7 @@ def _compiled_envs() -> Diagnosis:
             return Diagnosis(topic, "ok", "run as plain Python, since numba is not installed")
         found = f"numba {version} is installed and cannot be imported, so compiled envs run as plain Python"
         return Diagnosis(topic, "problem", found, "pip install -U numba; python -c 'import numba' tells the reason")
-    from shoal.engines.kernel.compiling import cache_folder
+    from shoal.engines.kernel.shelf import cache_folder
 
     own = "set SHOAL_CACHE_DIR to a folder of your own that lasts"
     try:

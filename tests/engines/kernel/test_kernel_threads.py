@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ pytest.importorskip("numba")
 from kernel_kinds import LASTING, MODES, Cell, Drift, assert_same
 
 import shoal
-from shoal.engines.kernel import compiling, threads
-from shoal.engines.kernel.bells import DONE, IDS, POSTED, SIZE, START, STOP, TABLE
+from shoal.engines.kernel import shelf, threads
+from shoal.engines.kernel.bells import DONE, IDS, POSTED, START, STOP, TABLE
 from shoal.engines.kernel.threads import Choice, Helper, SharedRun
 from shoal.errors import EnvStepError
 from shoal.testing import no_leftovers
@@ -90,8 +91,8 @@ class Fake:
         (place,) = error.args
         return place + 1
 
-    def serving(self) -> Callable[[Any, int, int], None]:
-        return self._serve
+    def serving(self, bell: Any, slot: int, looks: int) -> Callable[[], None]:
+        return partial(self._serve, bell, slot, looks)
 
     def _serve(self, bell: Any, slot: int, looks: int) -> None:
         left = looks
@@ -100,7 +101,7 @@ class Fake:
             if posted == bell[DONE]:
                 left -= 1
                 continue
-            self.heard.append(tuple(int(bell[word]) for word in (TABLE, IDS, SIZE)))
+            self.heard.append(tuple(int(bell[word]) for word in (TABLE, IDS)))
             self.part(int(bell[START]), int(bell[STOP]), slot)
             bell[DONE] = posted
             left = looks
@@ -405,7 +406,7 @@ def test_helpers_are_told_of_other_tables_and_ids(shared: Callable[..., SharedRu
     for turn in range(12):
         table, ids = tables[turn // 4 % 2], several[turn % 3]
         run.run(table, ids)
-        assert work.heard[-1] == (table.ctypes.data, ids.ctypes.data, len(ids))
+        assert work.heard[-1] == (table.ctypes.data, ids.ctypes.data)
     assert len(work.heard) == 12
 
 
@@ -627,19 +628,14 @@ def test_a_cache_that_fails_when_helpers_start_costs_no_batch(
     make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop of helpers is compiled when it is first needed; the disk may be full by then."""
-    compiled = compiling._compiled
-
-    def full(function: Any, signature: Any, *, cached: bool) -> Any:
-        if signature is not compiling._SERVE:
-            return compiled(function, signature, cached=cached)
-        if cached:
-            raise OSError(28, "No space left on device")
-        # What is meant is compiled without the cache, which takes seconds.
-        return compiled(function, signature, cached=True)
-
-    monkeypatch.setattr(compiling, "_compiled", full)
     pool = make_pool(Cell, 300, engine="kernel", num_workers=2)
     pool.reset(seed=1)
+
+    def full(*args: Any, **kwargs: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shelf, "find", lambda name: None)
+    monkeypatch.setattr(shelf.tempfile, "mkstemp", full)
     assert len(pool.step(np.zeros((300, 2), np.float32))) == 300
 
 
@@ -724,7 +720,7 @@ def test_an_interrupt_while_a_helper_is_told_does_not_mix_two_batches(shared: Ca
     with pytest.raises(KeyboardInterrupt):
         run.run(other, ids_of(10).view(Interrupting))
     run.run(TABLE_OF_NONE, ids)
-    assert work.heard == [(TABLE_OF_NONE.ctypes.data, ids.ctypes.data, 10)] * 2
+    assert work.heard == [(TABLE_OF_NONE.ctypes.data, ids.ctypes.data)] * 2
 
 
 @pytest.mark.usefixtures("split_always")

@@ -20,23 +20,24 @@ from shoal.adapters.kernel_env import PlainKernelEnv, checked_options
 from shoal.arrays import Rows, words
 from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.kernel.actions import ActionIntake
-from shoal.engines.kernel.compiling import compile_kernel
-from shoal.engines.kernel.random import WORDS, seed_words, set_words, words_of
+from shoal.engines.kernel.loading import load_kernel, own_function
 from shoal.engines.kernel.source import HEADER, MODES, NO_LIMIT, columns
 from shoal.engines.kernel.threads import SharedRun
 from shoal.engines.lane import answer, common_spec, construction_error
 from shoal.faults import Fault, fault_from
 from shoal.machine import usable_cores
+from shoal.seeding import WORDS, set_words, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shoal.engines.kernel.compiling import Run, Serve
+    from shoal.engines.kernel.machine_code import Call, Function
     from shoal.kernel import KernelEnv
     from shoal.spec import EnvSpec
 
 _NEVER_SPLIT = 256  # rows; a batch this small is done before another thread has noticed it
 _MAX_SEED = 2**64
+_START, _STOP, _SLOT = 4, 5, 6  # words of a call of a loop
 
 
 def _entropy(count: int) -> np.ndarray[Any, Any]:
@@ -76,7 +77,8 @@ class KernelEngine:
         kinds = self._kinds()
         self.kind = kinds[0]
         self.spec = self._common_spec(kinds)
-        self._kernel = compile_kernel(self.kind, self.spec)
+        self._kernel = load_kernel(self.kind, self.spec)
+        self._seed_rows = own_function("seed_rows")
         layout = row_layout(self.config, self.spec)
         self.rows = Rows(layout, layout.private())
         count = self.config.num_envs
@@ -94,6 +96,9 @@ class KernelEngine:
         # The last seed of each env, for messages; -1 for none, or one that is too large to be remembered.
         self._seed_of = np.full(count, -1, np.int64)
         self._tables = [self._table(block) for block in range(layout.blocks)]
+        self._step_all = [self._call_for(self._kernel.step_rows, table, self._all_N) for table in self._tables]
+        self._some_N = np.zeros(min(count, _NEVER_SPLIT), np.int32)
+        self._step_some = [self._call_for(self._kernel.step_rows, table, self._some_N) for table in self._tables]
         action = self.spec.action
         if action.is_single and self.rows.action[0] is not None:
             self.take = ActionIntake(action.leaves[0], self.rows.action[0], bounded=self.config.bounded_actions)
@@ -167,12 +172,8 @@ class KernelEngine:
             meanwhile()
         self.collected = self._all_ids
         if self._is_small:
-            # The way of ``run_slice``, without its calls: this is the hottest line of the engine.
-            try:
-                self._kernel.step_rows(self._tables[block], self._all_N, 0, self._count, 0)
-            except Exception as error:
-                rest = self.keep_fault(error, self._all_N, 0)
-                self.run_slice(self._tables[block], self._all_N, rest, self._count, 0)
+            if self._step_all[block].run():  # the hottest line of the engine
+                self._go_on(self._step_all[block], self._all_N, Command.STEP)
         else:
             self._threads.run(self._tables[block], self._all_N)
 
@@ -187,7 +188,10 @@ class KernelEngine:
         elif command is Command.RESET:
             self._reset(ids, requests or {}, block)
         elif len(ids) <= _NEVER_SPLIT:
-            self.run_slice(self._tables[block], np.array(ids, np.int32), 0, len(ids), 0)
+            self._some_N[: len(ids)] = ids
+            call = self._step_some[block]
+            call.block[_STOP] = len(ids)
+            self._run(call, self._some_N, Command.STEP)
         else:
             self._threads.run(self._tables[block], self._as_ids(ids))
         self._finished.extend(ids)
@@ -204,33 +208,48 @@ class KernelEngine:
         self, table: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], start: int, stop: int, slot: int
     ) -> None:
         """Step ``ids[start:stop]``; an env that raises gets a fault, and the loop goes on behind it."""
-        self._run_loop(self._kernel.step_rows, Command.STEP, (table, ids, start, stop, slot))
+        self._run(self._call_for(self._kernel.step_rows, table, ids, start, stop, slot), ids, Command.STEP)
 
     def keep_fault(self, error: Exception, ids: np.ndarray[Any, Any], slot: int) -> int:
         """Keep the fault of the env at which a slice of a step has stopped; returns where to go on."""
         return self._note_fault(error, ids, Command.STEP, slot)
 
-    def serving(self) -> Serve:
-        """The compiled function in which helpers step slices."""
-        return self._kernel.serving()
+    def serving(self, bell: np.ndarray[Any, Any], slot: int, looks: int) -> Call:
+        """The compiled call in which a helper steps slices."""
+        return self._kernel.serving().bind(bell.ctypes.data, slot, looks)
 
-    def _run_loop(self, loop: Run, command: Command, work: tuple[Any, Any, int, int, int]) -> None:
-        table, ids, start, stop, slot = work
-        while start < stop:
-            try:
-                loop(table, ids, start, stop, slot)
-                return
-            except Exception as error:
-                start = self._note_fault(error, ids, command, slot)
+    def _call_for(
+        self,
+        loop: Function,
+        table: np.ndarray[Any, Any],
+        ids: np.ndarray[Any, Any],
+        start: int = 0,
+        stop: int | None = None,
+        slot: int = 0,
+    ) -> Call:
+        return loop.bind(table.ctypes.data, ids.ctypes.data, start, len(ids) if stop is None else stop, slot)
 
-    def _note_fault(self, error: Exception, ids: np.ndarray[Any, Any], command: Command, slot: int) -> int:
+    def _run(self, call: Call, ids: np.ndarray[Any, Any], command: Command) -> None:
+        if call.run():
+            self._go_on(call, ids, command)
+
+    def _go_on(self, call: Call, ids: np.ndarray[Any, Any], command: Command) -> None:
+        """Keep the fault of the env at which a loop has stopped, and go on behind it, and behind the next."""
+        start, slot = call.block[_START], call.block[_SLOT]
+        has_stopped = 1
+        while has_stopped:
+            call.block[_START] = self._note_fault(call.error(), ids, command, slot)
+            has_stopped = call.run()
+        call.block[_START] = start
+
+    def _note_fault(self, error: BaseException, ids: np.ndarray[Any, Any], command: Command, slot: int) -> int:
         self._odd_word[0] = 1  # whatever the loop had seen before it stopped here
         place = int(self._progress[slot])
         env_id = int(ids[place])
         self.faults[env_id] = self._fault(error, env_id, command)
         return place + 1
 
-    def _fault(self, error: Exception, env_id: int, command: Command) -> Fault:
+    def _fault(self, error: BaseException, env_id: int, command: Command) -> Fault:
         # What fails after the end of an episode is the reset of the next, which has no steps yet.
         step = 0 if self._over[env_id] else int(self._steps[env_id])
         seed = int(self._seed_of[env_id])
@@ -247,8 +266,8 @@ class KernelEngine:
         changed = self._apply_options(requests)
         good = [i for i in ids if i not in self.faults] if self.faults else ids
         if good:
-            work = (self._tables[block], self._as_ids(good), 0, len(good), 0)
-            self._run_loop(self._kernel.reset_rows, Command.RESET, work)
+            chosen = self._as_ids(good)
+            self._run(self._call_for(self._kernel.reset_rows, self._tables[block], chosen), chosen, Command.RESET)
         for i, name in changed:
             self._records[name][i] = self.kind.reset_options[name]
 
@@ -256,9 +275,10 @@ class KernelEngine:
         self._seed_of[list(seeds)] = [seed if seed < 2**63 else -1 for seed in seeds.values()]
         small = {i: seed for i, seed in seeds.items() if seed < _MAX_SEED}
         if small:
-            words = np.empty((len(small), WORDS), np.uint64)
-            seed_words(np.fromiter(small.values(), np.uint64, len(small)), words)
-            self._words[list(small)] = words
+            words = np.empty((len(small) + 1, WORDS), np.uint64)  # and a row for notes
+            numbers = np.fromiter(small.values(), np.uint64, len(small))
+            self._seed_rows(numbers.ctypes.data, words.ctypes.data, len(small))
+            self._words[list(small)] = words[:-1]
         for i in seeds.keys() - small.keys():
             self._words[i] = words_of(np.random.default_rng(seeds[i]))
 

@@ -3,7 +3,6 @@
     seed_words     seeds -> (N, 6) words          what Generator(PCG64(SeedSequence(seed))) starts with
     rng_at         one row of words -> rng        in compiled code; draws move the row along
     rng.random()   uniform, integers, standard_normal, normal, shuffle, permutation
-    words_of       Generator -> words             and set_words back: both continue where the other stopped
 
 An env keeps six words: the 128-bit state of PCG64 and its 128-bit increment, high half first, then the 32 bits
 that are left over when an integer needs only half of a draw, and whether there are any.
@@ -17,7 +16,7 @@ last bit. Integers are np.uint64 throughout, because numba turns a mix of uint64
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit, types
@@ -26,9 +25,8 @@ from numba.core.errors import NumbaTypeError
 from numba.extending import intrinsic, make_attribute_wrapper, models, overload_method, register_model
 from numba.np.random._constants import fi_double, ki_double, wi_double, ziggurat_nor_inv_r, ziggurat_nor_r
 
-from shoal.seeding import WORDS, Words, set_words, words_of
-
-__all__ = ["WORDS", "Words", "rng_at", "seed_words", "set_words", "words_of"]
+if TYPE_CHECKING:
+    from shoal.seeding import Words
 
 _ZERO, _ONE, _BYTE = np.uint64(0), np.uint64(1), np.uint64(0xFF)
 _LOW32, _LOW52, _LOW64 = np.uint64(2**32 - 1), np.uint64(2**52 - 1), np.uint64(2**64 - 1)
@@ -39,7 +37,8 @@ _STATE_START, _STATE_FACTOR = np.uint64(0x8B51F9DD), np.uint64(0x58F38DED)
 _MIX_LEFT, _MIX_RIGHT = np.uint64(0xCA01F9DD), np.uint64(0x4973F715)
 
 _WORDS_TYPE = types.Array(types.uint64, 1, "C")
-_exact = njit(nogil=True, cache=True, fastmath=False, error_model="numpy")
+# Without counts of references, of which there are none here, code needs no numba where it is loaded.
+_exact = njit(nogil=True, fastmath=False, error_model="numpy", _nrt=False)
 
 
 class RngType(types.Type):
@@ -362,9 +361,11 @@ def _start(words: Words, pool: Words) -> None:
 
 
 @_exact
-def seed_words(seeds: Words, out: Words) -> None:
-    """Fill ``out`` (n, 6) with what ``Generator(PCG64(SeedSequence(seed)))`` starts with, for n uint64 seeds."""
-    pool = np.empty(4, np.uint64)
+def seed_words(seeds: Words, out: Words, pool: Words) -> None:
+    """Fill ``out`` (n, 6) with what ``Generator(PCG64(SeedSequence(seed)))`` starts with, for n uint64 seeds.
+
+    ``pool`` has room for four words of notes.
+    """
     for i in range(len(seeds)):
         _fill_pool(pool, seeds[i])
         _start(out[i], pool)

@@ -2,16 +2,13 @@
 
 The loop is written out for each kind, because its leaves, fields and shapes are known: what numba compiles has no
 lists to walk and no branches on types. It reads where everything lies from a table of addresses, so that a call
-from Python hands over two arrays and three numbers whatever the env:
+hands over five numbers whatever the env:
 
     table[0]    number of envs          table[1]  autoreset mode        table[2]  time limit
     table[3]    whether a reward must be finite
     table[4:]   addresses of columns, in the order of ``columns``
 
 It raises ``odd[0]`` when a row has a number that is none, so that nobody has to look for one in all the others.
-
-Source, and not a closure over the author's functions, because numba keeps compiled code on disk only for functions
-that stand in a file.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from shoal.engines.kernel.random import WORDS
+from shoal.seeding import WORDS
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -79,14 +76,15 @@ def columns(spec: EnvSpec) -> list[Column]:
 def loop_source(spec: EnvSpec) -> str:
     """A module with ``step_rows`` and ``reset_rows``, and ``serve_rows`` for helpers that watch a bell.
 
-    It expects ``reset``, ``step``, ``RECORD``, ``rng_at``, ``pointer`` and the names in ``bells`` among its globals,
-    and ``Obs`` and ``Action`` for Dict spaces.
+    It expects ``reset``, ``step``, ``RECORD``, ``rng_at``, and the names in ``intrinsics`` and ``bells`` among its
+    globals, and ``Obs`` and ``Action`` for Dict spaces.
     """
+    table = f"    table = array_at(table_at, ({HEADER + len(columns(spec))},), np.uint64)"
     bind = "\n".join(
-        f"    {column.name} = carray(pointer(table[{HEADER + k}]), {_shape(column)}, {column.dtype})"
+        f"    {column.name} = array_at(table[{HEADER + k}], {_shape(column)}, {column.dtype})"
         for k, column in enumerate(columns(spec))
     )
-    report = [_assign(f"info_{f.name}[i]", f"env.{f.name}", f.shape) for f in spec.info]
+    report = [_assign(f"info_{f.name}", f"env.{f.name}", f.shape) for f in spec.info]
     places = {column.name: HEADER + k for k, column in enumerate(columns(spec))}
     floats = [
         (j, prod(leaf.shape), _source(leaf.dtype))
@@ -94,15 +92,14 @@ def loop_source(spec: EnvSpec) -> str:
         if leaf.dtype.kind in "fc"
     ]
     # A flat view of each leaf, because numba makes a copy of every other form.
-    flat = [
-        f"flat{j} = carray(pointer(table[{places[f'obs{j}']}]), (n * {size},), {dtype})" for j, size, dtype in floats
-    ]
+    flat = [f"flat{j} = array_at(table[{places[f'obs{j}']}], (n * {size},), {dtype})" for j, size, dtype in floats]
     look = [
         f"for x in range(i * {size}, i * {size} + {size}):\n{{indent}}    strange |= flat{j}[x] != flat{j}[x]"
         for j, size, _ in floats
     ]
     begin = [*_FIRST_ROW, *report, *look]
     parts = {
+        "table": table,
         "bind": "\n".join([bind, _lines(flat, 4)]),
         "obs": _value(spec.observation, "Obs", "obs"),
         "action": _value(spec.action, "Action", "action"),
@@ -111,8 +108,11 @@ def loop_source(spec: EnvSpec) -> str:
         "begin_in_step": _lines(begin, 12),
         "keep_final": _lines(
             [
-                *(f"final{j}[i][...] = obs{j}[i]" for j in range(len(spec.observation.leaves))),
-                *(_assign(f"final_info_{f.name}[i]", f"env.{f.name}", f.shape) for f in spec.info),
+                *(
+                    _assign(f"final{j}", f"obs{j}", leaf.shape or (1,), "i")
+                    for j, leaf in enumerate(spec.observation.leaves)
+                ),
+                *(_assign(f"final_info_{f.name}", f"env.{f.name}", f.shape) for f in spec.info),
                 *look,
             ],
             16,
@@ -137,8 +137,13 @@ def _value(tree: SpaceTree, maker: str, prefix: str) -> str:
     return f"{maker if isinstance(tree.space, spaces.Dict) else ''}({', '.join(items)},)"
 
 
-def _assign(target: str, value: str, shape: tuple[int, ...]) -> str:
-    return f"{target}[...] = {value}" if shape else f"{target} = {value}"
+def _assign(target: str, value: str, shape: tuple[int, ...], row: str = "") -> str:
+    """Copy a value, or a row of another column, into a row: number by number, since shapes are not to be compared."""
+    axes = [f"a{k}" for k in range(len(shape))]
+    loops = [f"for a{k} in range({size}):\n{{indent}}{'    ' * (k + 1)}" for k, size in enumerate(shape)]
+    places = [row, *axes] if row else axes
+    source = f"{value}[{', '.join(places)}]" if places else value
+    return f"{''.join(loops)}{target}[{', '.join(['i', *axes])}] = {source}"
 
 
 def _lines(statements: list[str], indent: int) -> str:
@@ -156,16 +161,15 @@ _FIRST_ROW = (
     "first[i] = True",
 )
 
-_TEMPLATE = '''\
-"""Written by shoal for one kind of env; safe to delete."""
-
+_TEMPLATE = """\
 from math import isfinite
 
 import numpy as np
-from numba import carray
 
 
-def step_rows(table, ids, start, stop, slot):
+def step_rows(table_at, ids_at, start, stop, slot):
+{table}
+    ids = array_at(ids_at, (stop,), np.int32)
     n = np.int64(table[0])
     mode = np.int64(table[1])
     limit = np.int64(table[2])
@@ -209,7 +213,8 @@ def step_rows(table, ids, start, stop, slot):
         odd[0] = 1
 
 
-def serve_rows(bell, slot, looks):
+def serve_rows(bell_at, slot, looks):
+    bell = array_at(bell_at, (BELL_WORDS,), np.int64)
     left = looks
     while True:
         posted = read_word(bell, POSTED)
@@ -218,14 +223,14 @@ def serve_rows(bell, slot, looks):
             if left < 0:
                 return
             continue
-        table = carray(pointer(np.uint64(bell[TABLE])), (bell[TABLE_SIZE],), np.uint64)
-        ids = carray(pointer(np.uint64(bell[IDS])), (bell[SIZE],), np.int32)
-        step_rows(table, ids, bell[START], bell[STOP], slot)
+        step_rows(np.uint64(bell[TABLE]), np.uint64(bell[IDS]), bell[START], bell[STOP], slot)
         write_word(bell, DONE, posted)
         left = looks
 
 
-def reset_rows(table, ids, start, stop, slot):
+def reset_rows(table_at, ids_at, start, stop, slot):
+{table}
+    ids = array_at(ids_at, (stop,), np.int32)
     n = np.int64(table[0])
     strange = False
 {bind}
@@ -238,4 +243,4 @@ def reset_rows(table, ids, start, stop, slot):
 {begin}
     if strange:
         odd[0] = 1
-'''
+"""

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from shoal.engines.base import shares
-from shoal.engines.kernel.bells import DONE, IDS, POSTED, SIZE, START, STOP, TABLE, TABLE_SIZE, await_done, new_bells
+from shoal.engines.kernel.bells import DONE, IDS, POSTED, START, STOP, TABLE, new_bells
+from shoal.engines.kernel.loading import own_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +46,8 @@ class Work(Protocol):
     def keep_fault(self, error: Exception, ids: _Array, slot: int) -> int:
         """Keep the fault of the env at which a slice has stopped; returns where to go on."""
 
-    def serving(self) -> Callable[[_Array, int, int], None]:
-        """The compiled function in which a helper watches its bell and steps slices."""
+    def serving(self, bell: _Array, slot: int, looks: int) -> Callable[[], Any]:
+        """The compiled call in which a helper watches its bell and steps slices."""
 
 
 class SharedRun:
@@ -106,20 +107,20 @@ class SharedRun:
             raise errors[0]
 
     def _start(self) -> None:
-        serve = self._work.serving()
+        self._await_done = own_function("await_done").bind(self._bells.ctypes.data, len(self._bells), _PATIENCE)
         started: list[Helper] = []
         # A pool that is dropped without being closed ends its helpers too.
         weakref.finalize(self, _end, started)
         try:
             for slot, bell in enumerate(self._bells, 1):
-                started.append(Helper(self._work, serve, bell, slot))
+                started.append(Helper(self._work, bell, slot))
         except BaseException:
             _end(started)
             raise
         self._helpers = started
 
     def _settle(self) -> None:
-        while self._helpers and not await_done(self._bells, _PATIENCE):
+        while self._helpers and not self._await_done():
             sleep(0)
 
     def close(self) -> None:
@@ -180,10 +181,10 @@ class Choice:
 class Helper:
     """A thread that steps slices."""
 
-    def __init__(self, work: Work, serve: Callable[[_Array, int, int], None], bell: _Array, slot: int) -> None:
+    def __init__(self, work: Work, bell: _Array, slot: int) -> None:
         self.error: BaseException | None = None
         self._work = weakref.ref(work)  # the thread must not keep the engine alive
-        self._serve = serve
+        self._serve = work.serving(bell, slot, _LOOKS)
         self._bell = bell
         self._slot = slot
         self._job: tuple[_Array, _Array] | None = None
@@ -199,8 +200,7 @@ class Helper:
         if job is None or job[0] is not table or job[1] is not ids or share != self._share:
             # An interrupt in the next lines must not make the bell and the job differ unnoticed.
             self._job = None
-            bell[TABLE], bell[TABLE_SIZE] = table.ctypes.data, len(table)
-            bell[IDS], bell[SIZE] = ids.ctypes.data, len(ids)
+            bell[TABLE], bell[IDS] = table.ctypes.data, ids.ctypes.data
             bell[START], bell[STOP] = share.start, share.stop
             self._job, self._share = (table, ids), share
         bell[POSTED] += 1
@@ -213,7 +213,7 @@ class Helper:
         bell = self._bell
         while True:
             try:
-                self._serve(bell, self._slot, _LOOKS)
+                self._serve()
             except Exception as error:
                 self._go_on(error)
                 continue

@@ -1,0 +1,66 @@
+"""Words of compiled code that Python has none for: addresses, and memory that another thread is watching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.npydecl import parse_dtype
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+# What the loops of envs use of this.
+NAMES = ("array_at", "read_word", "write_word")
+
+
+@intrinsic
+def array_at(_: Any, address: Any, shape: Any, dtype: Any) -> Any:
+    """The array of this shape and dtype that lies at an address, which nobody owns: no references are counted."""
+    array_type = types.Array(parse_dtype(dtype), len(shape), "C")
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = arrayobj.make_array(array_type)(context, builder)
+        itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array_type.dtype)))
+        sizes = cgutils.unpack_tuple(builder, args[1])
+        strides = [itemsize]
+        for size in reversed(sizes[1:]):
+            strides.insert(0, builder.mul(strides[0], size))
+        arrayobj.populate_array(
+            array,
+            data=builder.inttoptr(args[0], array.data.type),
+            shape=sizes,
+            strides=strides,
+            itemsize=itemsize,
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    return array_type(types.uint64, types.UniTuple(types.intp, len(shape)), dtype), build
+
+
+@intrinsic
+def read_word(_: Any, array: Any, index: Any) -> Any:
+    """``array[index]``, read anew each time and before anything that follows."""
+
+    def read(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_word(context, builder, signature, args), "acquire", 8, typ=cgutils.ir.IntType(64))
+
+    return types.int64(array, types.intp), read
+
+
+@intrinsic
+def write_word(_: Any, array: Any, index: Any, value: Any) -> Any:
+    """``array[index] = value``, after everything that went before."""
+
+    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[2], _word(context, builder, signature, args), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.int64), write
+
+
+def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """The address of ``array[index]``."""
+    array = arrayobj.make_array(signature.args[0])(context, builder, args[0])
+    return builder.gep(array.data, [args[1]])

@@ -1,0 +1,113 @@
+"""Compiled functions: found on the shelf, or else compiled and put there.
+
+Only what is not on the shelf needs numba, which takes longer to import than a pool takes to start without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.spaces import Dict
+
+from shoal.engines.kernel import shelf
+from shoal.engines.kernel.digest import digest_of
+from shoal.engines.kernel.machine_code import CodeError, Function, MachineCode
+from shoal.engines.kernel.source import loop_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from shoal.engines.kernel.compiling import KindCompiler
+    from shoal.kernel import KernelEnv
+    from shoal.spec import EnvSpec
+
+_log = logging.getLogger("shoal")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The compiled loops of one kind.
+
+    Attributes:
+        step_rows: ``step_rows(table, ids, start, stop, slot)`` steps rows ``ids[start:stop]``; arrays by address.
+        reset_rows: The same for resets.
+        serving: Loads ``serve_rows(bell, slot, looks)``, which steps slices as its bell is rung.
+    """
+
+    step_rows: Function
+    reset_rows: Function
+    serving: Callable[[], Function]
+
+
+def load_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
+    """The loops of a kind.
+
+    Raises:
+        SpecError: If numba cannot compile it; the text points at the author's line.
+    """
+    code = _KindCode(kind, spec)
+    return Kernel(code.load("step_rows"), code.load("reset_rows"), cache(partial(code.load, "serve_rows")))
+
+
+def own_function(name: str) -> Function:
+    """One of the functions in ``own_code`` that depend on nothing."""
+
+    def compiled() -> MachineCode:
+        from shoal.engines.kernel.compiling import compile_own
+
+        return compile_own(name)
+
+    return _loaded(name, digest_of(), compiled)
+
+
+def action_taker(dtype: np.dtype[Any]) -> Function:
+    """The function that takes in actions of a dtype."""
+
+    def compiled() -> MachineCode:
+        from shoal.engines.kernel.compiling import compile_taking
+
+        return compile_taking(dtype)
+
+    return _loaded(f"take_{dtype.name}", digest_of(dtype.str), compiled)
+
+
+def kind_digest(kind: KernelEnv, source: str) -> str:
+    """A name for the code of a kind."""
+    spaces = [repr(list(space)) for space in (kind.observation_space, kind.action_space) if isinstance(space, Dict)]
+    return digest_of(source, repr(kind.record_dtype()), *spaces, functions=(kind.reset, kind.step))
+
+
+class _KindCode:
+    """The code of one kind, by the names of its loops."""
+
+    def __init__(self, kind: KernelEnv, spec: EnvSpec) -> None:
+        self._kind, self._spec = kind, spec
+        self._source = loop_source(spec)
+        self._digest = kind_digest(kind, self._source)
+
+    def load(self, loop: str) -> Function:
+        return _loaded(f"{type(self._kind).__name__}_{loop}", self._digest, lambda: self._compiler.compile(loop))
+
+    @cached_property
+    def _compiler(self) -> KindCompiler:
+        from shoal.engines.kernel.compiling import KindCompiler
+
+        return KindCompiler(self._kind, self._spec, self._source)
+
+
+def _loaded(name: str, digest: str, compile_it: Callable[[], MachineCode]) -> Function:
+    file = f"{name}_{digest}.code"
+    kept = shelf.find(file)
+    if kept is not None:
+        try:
+            return Function(MachineCode.from_bytes(kept))
+        except CodeError as error:
+            _log.warning("compiling %s anew, since %s cannot be used: %s", name, shelf.cache_folder() / file, error)
+    code = compile_it()
+    shelf.keep(file, code.to_bytes())
+    return Function(code)

@@ -1,0 +1,64 @@
+"""What shoal itself has compiled, whatever the env: seeding, waiting for bells, taking in actions.
+
+Like the loops of envs these take addresses and numbers and nothing else, so that they need no numba once compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shoal.engines.kernel.bells import BELL_WORDS, DONE, POSTED
+from shoal.engines.kernel.intrinsics import array_at, read_word
+from shoal.engines.kernel.random import seed_words
+from shoal.seeding import WORDS
+
+# Where an array object has the address of its data: behind what every object begins with.
+_DATA_WORD = object.__basicsize__ // 8
+
+
+def seed_rows(seeds_at: Any, words_at: Any, count: int) -> None:
+    """The first words of the generators of so many seeds. Behind them is a row for notes."""
+    words = array_at(words_at, (count + 1, WORDS), np.uint64)
+    seed_words(array_at(seeds_at, (count,), np.uint64), words[:count], words[count])
+
+
+def await_done(bells_at: Any, count: int, looks: int) -> int:
+    """Wait until every helper is done; 0 if that takes more than so many looks."""
+    bells = array_at(bells_at, (count, BELL_WORDS), np.int64)
+    for k in range(count):
+        bell = bells[k]
+        while read_word(bell, DONE) != read_word(bell, POSTED):
+            looks -= 1
+            if looks < 0:
+                return 0
+    return 1
+
+
+def taking(dtype: np.dtype[Any]) -> Any:
+    """A function that takes in actions of a dtype."""
+
+    def take(actions_at: Any, size: int, column_at: Any, lowest_at: Any, highest_at: Any, width: int) -> None:
+        """Copy an array object's numbers to a column if all are in range; otherwise fail, and copy nothing."""
+        array = array_at(actions_at, (_DATA_WORD + 1,), np.uint64)
+        given = array_at(array[_DATA_WORD], (size,), dtype)
+        taken = array_at(column_at, (size,), dtype)
+        lowest = array_at(lowest_at, (width,), dtype)
+        highest = array_at(highest_at, (width,), dtype)
+        # Written so that NaN, for which every comparison is false, is out of range.
+        if width == 1:
+            inside = 0
+            for number in given:  # without a way out, so that several are looked at in one go
+                inside += (lowest[0] <= number) & (number <= highest[0])
+            if inside < size:
+                raise ValueError("out of range")
+        else:
+            for i in range(0, size, width):
+                for j in range(width):
+                    if not (lowest[j] <= given[i + j] <= highest[j]):
+                        raise ValueError("out of range")
+        for i in range(size):
+            taken[i] = given[i]
+
+    return take
