@@ -20,7 +20,7 @@ from shoal.doctor import race
 from shoal.doctor.diagnosis import Diagnosis, Watch, brief, examined, no_watch, plural, size
 from shoal.doctor.rows import Record, first_difference, record
 from shoal.doctor.trial import own_bytes
-from shoal.engines.choose import has_numba
+from shoal.engines.kernel.installed import has_numba
 from shoal.engines.measuring import measure
 from shoal.engines.process.descriptors import (
     FDS_PER_WORKER,

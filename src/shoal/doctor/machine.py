@@ -19,7 +19,7 @@ from shoal.arrays import Arena
 from shoal.doctor import limits
 from shoal.doctor.diagnosis import Diagnosis, Watch, brief, examined, no_watch, plural, size
 from shoal.doctor.trial import Trial, library_threads, own_bytes, try_workers
-from shoal.engines.choose import has_numba
+from shoal.engines.kernel.installed import has_numba
 from shoal.engines.process.launch import start_method
 from shoal.engines.process.threads import foreign_threads
 from shoal.errors import ShoalError

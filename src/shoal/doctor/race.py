@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.build import make_pool, own_recipe
 from shoal.collect.random_actions import RandomActions
 from shoal.doctor.diagnosis import Diagnosis, brief, plural
-from shoal.engines.choose import has_numba
+from shoal.engines.kernel.installed import has_numba
 from shoal.errors import ShoalError
 from shoal.recipes import recipe_for
 

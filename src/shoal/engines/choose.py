@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import platform
 import warnings
 from dataclasses import replace
-from hashlib import sha256
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from shoal.engines.base import Command, Engine, EngineConfig, Request
-from shoal.engines.kernel import shelf
+from shoal.engines.kernel.installed import has_numba
 from shoal.errors import ArgumentError, ShippingError, ShoalError
 from shoal.machine import usable_cores
 
@@ -130,27 +123,6 @@ def _compiled_or_plain(config: EngineConfig) -> tuple[str, str]:
         stacklevel=5,  # where the pool is made, seen from here
     )
     return "serial", "the env could be compiled, but numba is not installed"
-
-
-def has_numba() -> bool:
-    """Whether kernels can be compiled here.
-
-    To import numba takes longer than to start a pool, and with code on the shelf nobody needs it. So that these
-    versions go together is found out once, and kept.
-    """
-    found = importlib.util.find_spec("numba")
-    if found is None:
-        return False
-    installed = [found.origin, metadata.version("numba"), np.__version__, platform.python_version()]
-    sign = f"numba_{sha256(repr(installed).encode()).hexdigest()[:20]}.works"
-    if shelf.find(sign) is not None:
-        return True
-    try:
-        importlib.import_module("numba")
-    except ImportError:  # not made for the numpy that is there
-        return False
-    shelf.keep(sign, b"")
-    return True
 
 
 def _measure(config: EngineConfig) -> tuple[float, float]:

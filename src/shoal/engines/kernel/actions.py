@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.engines.kernel.loading import action_taker
+from shoal.engines.kernel.loading import own_function
 
 if TYPE_CHECKING:
     from shoal.spec import Leaf
@@ -33,7 +33,7 @@ class ActionIntake:
         is_one_range = bool((low == low.flat[0]).all() and (high == high.flat[0]).all())
         self._bounds = (low.reshape(-1)[:1], high.reshape(-1)[:1]) if is_one_range else (low, high)
         places = [array.ctypes.data for array in (column, *self._bounds)]
-        call = action_taker(column.dtype).bind(0, column.size, *places, self._bounds[0].size)
+        call = own_function("take", column.dtype).bind(0, column.size, *places, self._bounds[0].size)
         self._run, self._block = call.run, call.block
 
     def __call__(self, action: Any) -> bool:

@@ -37,18 +37,16 @@ _LOOPS = {
 _OWN = {
     "seed_rows": types.void(types.uint64, types.uint64, types.int64),
     "await_done": types.int64(types.uint64, types.int64, types.int64),
+    "refuse_infinite": types.void(types.uint64, types.int64),
+    "refuse_nan": types.void(types.uint64, types.int64),
+    "take": types.void(types.uint64, types.int64, types.uint64, types.uint64, types.uint64, types.int64),
 }
-_TAKE = types.void(types.uint64, types.int64, types.uint64, types.uint64, types.uint64, types.int64)
 
 
-def compile_own(name: str) -> MachineCode:
+def compile_own(name: str, dtype: np.dtype[Any] | None) -> MachineCode:
     """One of the functions in ``own_code``."""
-    return _machine_code(getattr(own_code, name), _OWN[name])
-
-
-def compile_taking(dtype: np.dtype[Any]) -> MachineCode:
-    """The function that takes in actions of a dtype."""
-    return _machine_code(own_code.taking(dtype), _TAKE)
+    function = getattr(own_code, name)
+    return _machine_code(function if dtype is None else function(dtype), _OWN[name])
 
 
 class KindCompiler:

@@ -54,26 +54,16 @@ def load_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
     return Kernel(code.load("step_rows"), code.load("reset_rows"), cache(partial(code.load, "serve_rows")))
 
 
-def own_function(name: str) -> Function:
-    """One of the functions in ``own_code`` that depend on nothing."""
+def own_function(name: str, dtype: np.dtype[Any] | None = None) -> Function:
+    """One of the functions in ``own_code``, for a dtype if it depends on one."""
 
     def compiled() -> MachineCode:
         from shoal.engines.kernel.compiling import compile_own
 
-        return compile_own(name)
+        return compile_own(name, dtype)
 
-    return _loaded(name, digest_of(), compiled)
-
-
-def action_taker(dtype: np.dtype[Any]) -> Function:
-    """The function that takes in actions of a dtype."""
-
-    def compiled() -> MachineCode:
-        from shoal.engines.kernel.compiling import compile_taking
-
-        return compile_taking(dtype)
-
-    return _loaded(f"take_{dtype.name}", digest_of(dtype.str), compiled)
+    suffix = "" if dtype is None else f"_{dtype.name}"
+    return _loaded(name + suffix, digest_of(suffix), compiled)
 
 
 def kind_digest(kind: KernelEnv, source: str) -> str:

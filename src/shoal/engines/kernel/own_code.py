@@ -1,10 +1,12 @@
-"""What shoal itself has compiled, whatever the env: seeding, waiting for bells, taking in actions.
+"""What shoal itself has compiled, whatever the env: seeding, waiting for bells, looking at actions and rows.
 
 Like the loops of envs these take addresses and numbers and nothing else, so that they need no numba once compiled.
+What depends on a dtype is made for it.
 """
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -36,10 +38,32 @@ def await_done(bells_at: Any, count: int, looks: int) -> int:
     return 1
 
 
-def taking(dtype: np.dtype[Any]) -> Any:
+def refuse_infinite(rewards_at: Any, count: int) -> None:
+    """Fail if a reward is not finite."""
+    is_odd = False
+    for reward in array_at(rewards_at, (count,), np.float64):  # without a way out: several are looked at in one go
+        is_odd |= not isfinite(reward)
+    if is_odd:
+        raise ValueError("not finite")
+
+
+def refuse_nan(dtype: np.dtype[Any]) -> Any:
+    """A function that fails if numbers of a dtype are none."""
+
+    def refuse(numbers_at: Any, size: int) -> None:
+        is_odd = False
+        for number in array_at(numbers_at, (size,), dtype):
+            is_odd |= number != number
+        if is_odd:
+            raise ValueError("not a number")
+
+    return refuse
+
+
+def take(dtype: np.dtype[Any]) -> Any:
     """A function that takes in actions of a dtype."""
 
-    def take(actions_at: Any, size: int, column_at: Any, lowest_at: Any, highest_at: Any, width: int) -> None:
+    def take_batch(actions_at: Any, size: int, column_at: Any, lowest_at: Any, highest_at: Any, width: int) -> None:
         """Copy an array object's numbers to a column if all are in range; otherwise fail, and copy nothing."""
         array = array_at(actions_at, (_DATA_WORD + 1,), np.uint64)
         given = array_at(array[_DATA_WORD], (size,), dtype)
@@ -61,4 +85,4 @@ def taking(dtype: np.dtype[Any]) -> Any:
         for i in range(size):
             taken[i] = given[i]
 
-    return take
+    return take_batch

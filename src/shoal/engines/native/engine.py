@@ -16,6 +16,7 @@ import numpy as np
 
 from shoal.arrays import Rows
 from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.kernel.installed import has_numba
 from shoal.engines.lane import answer, closing_on_error, construction_error
 from shoal.engines.native.boundary import Boundary
 from shoal.engines.native.conductor import Conductor
@@ -88,11 +89,11 @@ class NativeEngine:
 
     def _compile_checks(self) -> None:
         """Take the quick way through the checks of actions and rows, where numba is there for it."""
-        try:
-            from shoal.engines.kernel.actions import ActionIntake
-            from shoal.engines.native.oddity import odd_rows
-        except ImportError:
+        if not has_numba():
             return
+        from shoal.engines.kernel.actions import ActionIntake
+        from shoal.engines.native.oddity import odd_rows
+
         self.has_odd_rows = odd_rows(self.rows)
         action, column = self.spec.action, self.rows.action[0]
         if action.is_single and column is not None:

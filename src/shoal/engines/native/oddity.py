@@ -5,17 +5,16 @@ Without numba the pool looks by itself (``nan_watch``), which takes a few micros
 
 from __future__ import annotations
 
-from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
+
+from shoal.engines.kernel.loading import own_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.arrays import Rows
-    from shoal.native import Array
 
 _COMPILED = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -25,37 +24,19 @@ def odd_rows(rows: Rows) -> Callable[[int], bool] | None:
     obs, finals = ([column for column in columns if column is not None] for columns in (rows.obs, rows.final))
     if any(column.dtype.kind in "fc" and column.dtype not in _COMPILED for column in obs):
         return None
-    blocks = range(rows.layout.blocks)
-    columns = [[_flat(column[block]) for column in obs if _is_float(column)] for block in blocks]
-    for own in columns:
-        own += [_flat(column) for column in finals if _is_float(column)]
-    rewards = [rows.reward[block] for block in blocks]
+    floats = [column for column in obs if column.dtype.kind == "f"]
+    refuse_infinite = own_function("refuse_infinite")
+    refuse_nan = {dtype: own_function("refuse_nan", dtype) for dtype in {column.dtype for column in floats}}
+
+    def looks(block: int) -> list[Callable[[], int]]:
+        reward = rows.reward[block]
+        own = [column[block] for column in floats] + [column for column in finals if column.dtype.kind == "f"]
+        calls = [refuse_nan[column.dtype].bind(column.ctypes.data, column.size) for column in own]
+        return [call.run for call in (refuse_infinite.bind(reward.ctypes.data, len(reward)), *calls)]
+
+    looks_at = [looks(block) for block in range(rows.layout.blocks)]
 
     def has_odd_rows(block: int) -> bool:
-        return _is_odd(rewards[block]) or any([_has_nan(column) for column in columns[block]])
+        return any([look() for look in looks_at[block]])
 
     return has_odd_rows
-
-
-def _flat(column: Array) -> Array:
-    return column.reshape(-1)
-
-
-def _is_float(column: Array) -> bool:
-    return bool(column.dtype.kind == "f")
-
-
-@numba.njit(nogil=True, cache=True)
-def _has_nan(column: Any) -> bool:
-    found = False
-    for number in column:  # without a way out, so that several are looked at in one go
-        found |= number != number
-    return found
-
-
-@numba.njit(nogil=True, cache=True)
-def _is_odd(rewards: Any) -> bool:
-    found = False
-    for reward in rewards:
-        found |= not isfinite(reward)
-    return found

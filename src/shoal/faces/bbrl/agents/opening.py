@@ -24,7 +24,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
 from shoal.build import make_pool, own_recipe
-from shoal.engines.choose import has_numba
+from shoal.engines.kernel.installed import has_numba
 from shoal.errors import SpecError, StateError
 from shoal.faces.bbrl.agents.frames import seen_space
 from shoal.faces.bbrl.agents.making import has_autoreset, make_env
