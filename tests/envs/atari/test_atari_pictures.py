@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("numba")
-from shoal.envs.atari.compiled import knows, shrink
-from shoal.envs.atari.picture import UNKNOWN, Array, Taps, knows_plain, shrink_plain
+from shoal.envs.atari.compiled import CompiledShrinker
+from shoal.envs.atari.picture import UNKNOWN, Array, PlainShrinker, Taps
 
 LINES, COLUMNS = 210, 160
 SHADES = np.random.default_rng(5).permutation(256).astype(np.uint16)
@@ -25,6 +25,10 @@ def taps(height: int, width: int, *, by_area: bool = True) -> tuple[Taps, Taps]:
     return Taps(COLUMNS, width, by_area=by_area), Taps(LINES, height, by_area=by_area)
 
 
+def shrink(first: Array, second: Array, shades: Array, across: Taps, down: Taps, out: Array) -> bool:
+    return CompiledShrinker(LINES, COLUMNS, across, down).shrink(first, second, shades, out)
+
+
 sizes = st.tuples(st.integers(1, 260), st.integers(1, 260))
 
 
@@ -34,7 +38,7 @@ def test_compiled_or_not_the_picture_is_the_same(size: tuple[int, int], seed: in
     first, second = screen(seed, grain), screen(seed + 1, grain)
     plain, compiled = np.zeros(size, np.uint8), np.ones(size, np.uint8)
     across, down = taps(*size, by_area=by_area)
-    assert shrink_plain(first, second, SHADES, across, down, plain)
+    assert PlainShrinker(LINES, COLUMNS, across, down).shrink(first, second, SHADES, plain)
     assert shrink(first, second, SHADES, across, down, compiled)
     np.testing.assert_array_equal(plain, compiled)
 
@@ -75,9 +79,10 @@ def test_a_colour_that_nobody_knows_is_noticed(line: int) -> None:
     good, bad = np.zeros((LINES, COLUMNS), np.uint8), np.zeros((LINES, COLUMNS), np.uint8)
     bad[line, 50] = 77
     out = np.zeros((84, 84), np.uint8)
-    for knows_it, shrinks in ((knows, shrink), (knows_plain, shrink_plain)):
-        assert knows_it(good, shades)
-        assert not knows_it(bad, shades)
-        assert shrinks(good, good, shades, *taps(84, 84), out)
-        assert not shrinks(good, bad, shades, *taps(84, 84), out)
-        assert not shrinks(bad, good, shades, *taps(84, 84), out)
+    for kind in (CompiledShrinker, PlainShrinker):
+        shrinker = kind(LINES, COLUMNS, *taps(84, 84))
+        assert shrinker.knows(good, shades)
+        assert not shrinker.knows(bad, shades)
+        assert shrinker.shrink(good, good, shades, out)
+        assert not shrinker.shrink(good, bad, shades, out)
+        assert not shrinker.shrink(bad, good, shades, out)

@@ -15,15 +15,13 @@ import numba
 from numba import types
 from numba.core import serialize
 
-from shoal.engines.kernel import bells, intrinsics, own_code, random
+from shoal.engines.kernel import bells, intrinsics, random
 from shoal.engines.kernel.digest import globals_of
 from shoal.engines.kernel.explaining import explain
 from shoal.engines.kernel.machine_code import MachineCode, door_to
 from shoal.kernel import KernelEnv, leaves_tuple
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from shoal.spec import EnvSpec
 
 _log = logging.getLogger("shoal")
@@ -34,19 +32,14 @@ _LOOPS = {
     "reset_rows": _ROWS,
     "serve_rows": types.void(types.uint64, types.int64, types.int64),
 }
-_OWN = {
-    "seed_rows": types.void(types.uint64, types.uint64, types.int64),
-    "await_done": types.int64(types.uint64, types.int64, types.int64),
-    "refuse_infinite": types.void(types.uint64, types.int64),
-    "refuse_nan": types.void(types.uint64, types.int64),
-    "take": types.void(types.uint64, types.int64, types.uint64, types.uint64, types.uint64, types.int64),
-}
 
 
-def compile_own(name: str, dtype: np.dtype[Any] | None) -> MachineCode:
-    """One of the functions in ``own_code``."""
-    function = getattr(own_code, name)
-    return _machine_code(function if dtype is None else function(dtype), _OWN[name])
+def compile_function(function: Any) -> MachineCode:
+    """A function of addresses, which end in ``_at``, and integers; it returns an integer or nothing."""
+    code = function.__code__
+    words = [types.uint64 if name.endswith("_at") else types.int64 for name in code.co_varnames[: code.co_argcount]]
+    result = types.void if function.__annotations__["return"] == "None" else types.int64
+    return _machine_code(function, result(*words))
 
 
 class KindCompiler:

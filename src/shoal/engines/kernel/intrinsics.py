@@ -40,6 +40,18 @@ def array_at(_: Any, address: Any, shape: Any, dtype: Any) -> Any:
 
 
 @intrinsic
+def data_of(_: Any, array_object: Any) -> Any:
+    """Where the data of an array object lie: numpy keeps the address right behind what every object begins with."""
+
+    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = args[0].type
+        place = builder.add(args[0], word(object.__basicsize__))
+        return builder.load(builder.inttoptr(place, word.as_pointer()))
+
+    return types.uint64(types.uint64), load
+
+
+@intrinsic
 def read_word(_: Any, array: Any, index: Any) -> Any:
     """``array[index]``, read anew each time and before anything that follows."""
 

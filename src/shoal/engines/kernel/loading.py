@@ -8,6 +8,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.spaces import Dict
@@ -54,16 +57,29 @@ def load_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
     return Kernel(code.load("step_rows"), code.load("reset_rows"), cache(partial(code.load, "serve_rows")))
 
 
-def own_function(name: str, dtype: np.dtype[Any] | None = None) -> Function:
-    """One of the functions in ``own_code``, for a dtype if it depends on one."""
+def load_function(module: str, name: str, dtype: np.dtype[Any] | None = None) -> Function:
+    """A function of a module that is imported only if it has to be compiled; made for a dtype if it depends on one."""
 
     def compiled() -> MachineCode:
-        from shoal.engines.kernel.compiling import compile_own
+        from shoal.engines.kernel.compiling import compile_function
 
-        return compile_own(name, dtype)
+        function = getattr(import_module(module), name)
+        return compile_function(function if dtype is None else function(dtype))
 
     suffix = "" if dtype is None else f"_{dtype.name}"
-    return _loaded(name + suffix, digest_of(suffix), compiled)
+    return _loaded(name + suffix, digest_of(_text_of(module), suffix), compiled)
+
+
+def own_function(name: str, dtype: np.dtype[Any] | None = None) -> Function:
+    """One of the functions in ``own_code``."""
+    return load_function("shoal.engines.kernel.own_code", name, dtype)
+
+
+def _text_of(module: str) -> str:
+    found = find_spec(module)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"no file of {module}")
+    return Path(found.origin).read_text("utf-8")
 
 
 def kind_digest(kind: KernelEnv, source: str) -> str:

@@ -1,7 +1,7 @@
 """What shoal itself has compiled, whatever the env: seeding, waiting for bells, looking at actions and rows.
 
 Like the loops of envs these take addresses and numbers and nothing else, so that they need no numba once compiled.
-What depends on a dtype is made for it.
+Parameters whose names end in ``_at`` are addresses. What depends on a dtype is made for it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 
 from shoal.engines.kernel.bells import BELL_WORDS, DONE, POSTED
-from shoal.engines.kernel.intrinsics import array_at, read_word
+from shoal.engines.kernel.intrinsics import array_at, data_of, read_word
 from shoal.engines.kernel.random import seed_words
 from shoal.seeding import WORDS
-
-# Where an array object has the address of its data: behind what every object begins with.
-_DATA_WORD = object.__basicsize__ // 8
 
 
 def seed_rows(seeds_at: Any, words_at: Any, count: int) -> None:
@@ -63,10 +60,9 @@ def refuse_nan(dtype: np.dtype[Any]) -> Any:
 def take(dtype: np.dtype[Any]) -> Any:
     """A function that takes in actions of a dtype."""
 
-    def take_batch(actions_at: Any, size: int, column_at: Any, lowest_at: Any, highest_at: Any, width: int) -> None:
+    def take_batch(object_at: Any, size: int, column_at: Any, lowest_at: Any, highest_at: Any, width: int) -> None:
         """Copy an array object's numbers to a column if all are in range; otherwise fail, and copy nothing."""
-        array = array_at(actions_at, (_DATA_WORD + 1,), np.uint64)
-        given = array_at(array[_DATA_WORD], (size,), dtype)
+        given = array_at(data_of(object_at), (size,), dtype)
         taken = array_at(column_at, (size,), dtype)
         lowest = array_at(lowest_at, (width,), dtype)
         highest = array_at(highest_at, (width,), dtype)

@@ -1,91 +1,45 @@
-"""What ``picture`` does, compiled: the same pictures in a tenth of the time.
-
-Most lines of most games show what the line above them shows. To see that takes a fraction of the time that it takes to
-look up the shades of a line and to average them.
-"""
+"""What ``picture`` does, compiled, and loaded without numba."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
-from shoal.envs.atari.picture import UNKNOWN, Array, Taps
+from shoal.engines.kernel.loading import load_function
+
+if TYPE_CHECKING:
+    from shoal.envs.atari.picture import Array, Taps
+
+_MODULE = "shoal.envs.atari.shrinking"
+_FIRST, _SECOND, _SHADES, _OUT = range(2, 6)  # words of a call
 
 
-def shrink(first: Array, second: Array, shades: Array, across: Taps, down: Taps, out: Array) -> bool:
-    """See ``picture.shrink_plain``."""
-    return bool(_shrink(first, second, shades, across.starts, across.weights, down.starts, down.weights, out))
+class CompiledShrinker:
+    """A ``PlainShrinker`` in a tenth of the time. One thread at a time may use it."""
 
+    def __init__(self, lines: int, columns: int, across: Taps, down: Taps) -> None:
+        (width, x_taps), (height, y_taps) = across.weights.shape, down.weights.shape
+        arrays = (
+            *(across.starts, across.weights, down.starts, down.weights),
+            np.zeros(columns + width * (y_taps + 2), np.float32),
+            np.zeros(lines, np.int64),
+        )
+        self._arrays = arrays  # known to the calls by their addresses: they must not go
+        places = [array.ctypes.data for array in arrays]
+        sizes = (lines, columns, height, width, x_taps, y_taps)
+        self._shrink = load_function(_MODULE, "shrink").bind(0, 0, 0, 0, *places, *sizes)
+        self._knows = load_function(_MODULE, "knows").bind(0, 0, lines, columns)
 
-@numba.njit(nogil=True, cache=True)
-def _shrink(
-    first: Any, second: Any, shades: Any, x_starts: Any, x_weights: Any, y_starts: Any, y_weights: Any, out: Any
-) -> Any:  # pragma: no cover
-    height, width = out.shape
-    lines, columns = first.shape
-    x_taps, y_taps = x_weights.shape[1], y_weights.shape[1]
-    first_words, second_words = first.view(np.uint64), second.view(np.uint64)
-    line = np.empty(columns, np.float32)
-    total = np.empty(width, np.float32)
-    # Lines of the screen that have been averaged, and where each one's mean is: a line that repeats another has that
-    # one's. A line of the picture needs at most so many, and the next may begin with its last.
-    kept = np.empty((y_taps + 1, width), np.float32)
-    place_of = np.empty(lines, np.int64)
-    next_line, place = 0, y_taps
-    brightest = np.uint16(0)
-    for y in range(height):
-        for k in range(y_taps):
-            source = y_starts[y] + k
-            while next_line <= source:
-                if next_line == 0 or not (_repeats(first_words, next_line) and _repeats(second_words, next_line)):
-                    place = (place + 1) % (y_taps + 1)
-                    mean = kept[place]
-                    above, below = first[next_line], second[next_line]
-                    for x in range(columns):
-                        shade = max(shades[above[x]], shades[below[x]])
-                        brightest = max(brightest, shade)
-                        line[x] = shade
-                    for x in range(width):
-                        start = x_starts[x]
-                        value = line[start] * x_weights[x, 0]
-                        for j in range(1, x_taps):
-                            value += line[start + j] * x_weights[x, j]
-                        mean[x] = value
-                place_of[next_line] = place
-                next_line += 1
-            mean, weight = kept[place_of[source]], y_weights[y, k]
-            if k == 0:
-                for x in range(width):
-                    total[x] = mean[x] * weight
-            else:
-                for x in range(width):
-                    total[x] += mean[x] * weight
-        shrunk = out[y]
-        for x in range(width):
-            shrunk[x] = np.uint8(np.rint(total[x]))
-    return brightest < UNKNOWN
+    def shrink(self, first: Array, second: Array, shades: Array, out: Array) -> bool:
+        """Lay two screens over one another and write the picture of them to ``out``; False if a colour is unknown."""
+        call = self._shrink
+        block = call.block
+        block[_FIRST], block[_SECOND], block[_SHADES], block[_OUT] = id(first), id(second), id(shades), id(out)
+        return call() == 1
 
-
-@numba.njit(nogil=True, cache=True)
-def knows(screen: Any, shades: Any) -> Any:  # pragma: no cover
-    """See ``picture.knows_plain``."""
-    words = screen.view(np.uint64)
-    brightest = np.uint16(0)
-    for y in range(len(screen)):
-        if y == 0 or not _repeats(words, y):
-            line = screen[y]
-            for x in range(len(line)):
-                brightest = max(brightest, shades[line[x]])
-    return brightest < UNKNOWN
-
-
-@numba.njit(nogil=True, cache=True)
-def _repeats(words: Any, y: int) -> Any:  # pragma: no cover
-    """Whether a line, in words of eight pixels, is the same as the one above it."""
-    line, above = words[y], words[y - 1]
-    difference = np.uint64(0)
-    for x in range(len(line)):
-        difference |= line[x] ^ above[x]
-    return difference == 0
+    def knows(self, screen: Array, shades: Array) -> bool:
+        """Whether all colours of a screen are known."""
+        call = self._knows
+        call.block[_FIRST], call.block[_FIRST + 1] = id(screen), id(shades)
+        return call() == 1

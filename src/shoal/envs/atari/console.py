@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shoal.engines.kernel.installed import has_numba
 from shoal.envs.atari import MISSING
-from shoal.envs.atari.picture import UNKNOWN, Array, Taps, knows_plain, shrink_plain
+from shoal.envs.atari.picture import UNKNOWN, Array, PlainShrinker, Taps
 from shoal.errors import ArgumentError, BackendUnavailable
 
 try:
@@ -22,13 +23,11 @@ try:
     from ale_py import roms
 except ImportError as error:
     raise BackendUnavailable(MISSING) from error
-try:
-    from shoal.envs.atari.compiled import knows, shrink
-except ImportError:
-    knows, shrink = knows_plain, shrink_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from shoal.envs.atari.compiled import CompiledShrinker
 
 NOOP, FIRE = ale_py.Action.NOOP, ale_py.Action.FIRE
 _RGB = 3
@@ -187,6 +186,14 @@ def _shades_of(rom: str, channels: int) -> Array:
     return np.full((channels, 256), UNKNOWN, np.uint16)
 
 
+def _shrinker_class() -> type[PlainShrinker] | type[CompiledShrinker]:
+    if not has_numba():
+        return PlainShrinker
+    from shoal.envs.atari.compiled import CompiledShrinker
+
+    return CompiledShrinker
+
+
 class Camera:
     """Takes pictures of the screen of a console.
 
@@ -202,14 +209,15 @@ class Camera:
         self._is_gray = is_gray
         self._size = (game.lines, game.columns)
         self._shades = _shades_of(game.rom, 1 if is_gray else _RGB)
-        self._across = Taps(game.columns, width, by_area=by_area)
-        self._down = Taps(game.lines, height, by_area=by_area)
+        across = Taps(game.columns, width, by_area=by_area)
+        down = Taps(game.lines, height, by_area=by_area)
+        self._shrinker = _shrinker_class()(game.lines, game.columns, across, down)
 
     def keep(self, ale: Any) -> None:
         """Keep the screen as it is, for a picture that this thread takes before it turns to another console."""
         kept, _ = self._buffers()
         ale.getScreen(kept)
-        if not knows(kept, self._shades[0]):
+        if not self._shrinker.knows(kept, self._shades[0]):
             self._learn(ale, kept)
 
     def shoot(self, ale: Any, out: Array, *, pooled: bool) -> None:
@@ -217,10 +225,11 @@ class Camera:
         kept, last = self._buffers()
         ale.getScreen(last)
         under = kept if pooled else last
+        shrink = self._shrinker.shrink
         for shades, channel in zip(self._shades, out, strict=True):
-            if not shrink(last, under, shades, self._across, self._down, channel):
+            if not shrink(last, under, shades, channel):
                 self._learn(ale, last)
-                shrink(last, under, shades, self._across, self._down, channel)
+                shrink(last, under, shades, channel)
 
     def _learn(self, ale: Any, screen: Array) -> None:
         """Learn the colours of the screen that is shown now."""

@@ -52,31 +52,41 @@ def _line(i: int, source: int, target: int) -> tuple[int, list[float]]:
     return first, [1.0 - share, share]
 
 
-def shrink_plain(first: Array, second: Array, shades: Array, across: Taps, down: Taps, out: Array) -> bool:
-    """Lay two screens over one another and write the picture of them to ``out``.
+class PlainShrinker:
+    """Makes pictures of screens.
 
     Args:
-        first: One screen, as numbers of colours, ``uint8 [lines, columns]``.
-        second: The other; the same again for a picture of one screen.
-        shades: How bright each colour is, ``uint16 [256]``; ``UNKNOWN`` if nobody knows.
+        lines: Of the screen.
+        columns: Of the screen.
         across: Taps along a line.
         down: Taps along a column.
-        out: ``uint8 [height, width]``.
-
-    Returns:
-        Whether all colours are known; else ``out`` is no picture.
     """
-    screen = np.maximum(shades[first], shades[second])
-    if screen.max() >= UNKNOWN:
-        return False
-    lines = _combine(screen.astype(np.float32).T, across).T
-    np.rint(_combine(lines, down), out=out, casting="unsafe")
-    return True
 
+    def __init__(self, lines: int, columns: int, across: Taps, down: Taps) -> None:
+        self._across, self._down = across, down
 
-def knows_plain(screen: Array, shades: Array) -> bool:
-    """Whether all colours of a screen are known."""
-    return bool(shades[screen].max() < UNKNOWN)
+    def shrink(self, first: Array, second: Array, shades: Array, out: Array) -> bool:
+        """Lay two screens over one another and write the picture of them to ``out``.
+
+        Args:
+            first: One screen, as numbers of colours, ``uint8 [lines, columns]``.
+            second: The other; the same again for a picture of one screen.
+            shades: How bright each colour is, ``uint16 [256]``; ``UNKNOWN`` if nobody knows.
+            out: ``uint8 [height, width]``.
+
+        Returns:
+            Whether all colours are known; else ``out`` is no picture.
+        """
+        screen = np.maximum(shades[first], shades[second])
+        if screen.max() >= UNKNOWN:
+            return False
+        lines = _combine(screen.astype(np.float32).T, self._across).T
+        np.rint(_combine(lines, self._down), out=out, casting="unsafe")
+        return True
+
+    def knows(self, screen: Array, shades: Array) -> bool:
+        """Whether all colours of a screen are known."""
+        return bool(shades[screen].max() < UNKNOWN)
 
 
 def _combine(rows: Array, taps: Taps) -> Array:
