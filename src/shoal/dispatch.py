@@ -29,7 +29,7 @@ from shoal.spec import RawActions
 from shoal.traffic import Held, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from shoal.batch import Batch
     from shoal.black_box import FaultFiles
@@ -113,12 +113,10 @@ class Dispatch:
     def step_all(self, action: Any) -> Batch:
         """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
         is_plain = not self.recovery.intervenes and action.__class__ is not RawActions
-        if not is_plain or self._step_now is None or (self._implicit_reset and not self.ready.all_ready):
+        step_now = self._step_now
+        if not is_plain or step_now is None or (self._implicit_reset and not self.ready.all_ready):
             ids = self.begin_step(action, None)
             return self.receive(ids, len(ids))
-        return self._step_at_once(action, self._step_now)
-
-    def _step_at_once(self, action: Any, step_now: Callable[[int, Callable[[], None] | None], None]) -> Batch:
         if not self.ready.all_ready:
             self.ready.refuse_unready(self._all_ids)
         if not (self._take is not None and self._take(action)):

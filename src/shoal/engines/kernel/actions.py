@@ -38,12 +38,7 @@ class ActionIntake:
 
     def __call__(self, action: Any) -> bool:
         """Take the actions; False, and nothing taken, if they need a closer look."""
-        if not (
-            action.__class__ is np.ndarray
-            and action.dtype is self._dtype
-            and action.shape == self._shape
-            and action.flags.c_contiguous
-        ):
+        if not (action.__class__ is np.ndarray and action.dtype is self._dtype and action.shape == self._shape):
             return False
         self._block[_ACTIONS] = id(action)
         return not self._run()

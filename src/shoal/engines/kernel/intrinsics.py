@@ -10,6 +10,10 @@ from numba.core.typing.npydecl import parse_dtype
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+# Where numpy's C interface has these fields of an array object: behind what every object begins with.
+_DATA = object.__basicsize__
+_FLAGS = _DATA + 6 * 8
+
 # What the loops of envs use of this.
 NAMES = ("array_at", "read_word", "write_word")
 
@@ -40,15 +44,27 @@ def array_at(_: Any, address: Any, shape: Any, dtype: Any) -> Any:
 
 
 @intrinsic
-def data_of(_: Any, array_object: Any) -> Any:
-    """Where the data of an array object lie: numpy keeps the address right behind what every object begins with."""
+def data_of(_: Any, object_at: Any) -> Any:
+    """Where the data of an array object lie."""
 
     def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word = args[0].type
-        place = builder.add(args[0], word(object.__basicsize__))
-        return builder.load(builder.inttoptr(place, word.as_pointer()))
+        return _field(builder, args[0], _DATA, cgutils.ir.IntType(64))
 
     return types.uint64(types.uint64), load
+
+
+@intrinsic
+def flags_of(_: Any, object_at: Any) -> Any:
+    """The flags of an array object, as numpy numbers them: 1 if its items lie one behind the other."""
+
+    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _field(builder, args[0], _FLAGS, cgutils.ir.IntType(32))
+
+    return types.uint32(types.uint64), load
+
+
+def _field(builder: Any, object_at: Any, place: int, field: Any) -> Any:
+    return builder.load(builder.inttoptr(builder.add(object_at, object_at.type(place)), field.as_pointer()))
 
 
 @intrinsic

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from shoal.engines.kernel.bells import BELL_WORDS, DONE, POSTED
-from shoal.engines.kernel.intrinsics import array_at, data_of, read_word
+from shoal.engines.kernel.intrinsics import array_at, data_of, flags_of, read_word
 from shoal.engines.kernel.random import seed_words
 from shoal.seeding import WORDS
+
+_IN_A_ROW = 1  # the flag of arrays whose items lie one behind the other
 
 
 def seed_rows(seeds_at: Any, words_at: Any, count: int) -> None:
@@ -61,7 +63,12 @@ def take(dtype: np.dtype[Any]) -> Any:
     """A function that takes in actions of a dtype."""
 
     def take_batch(object_at: Any, size: int, column_at: Any, lowest_at: Any, highest_at: Any, width: int) -> None:
-        """Copy an array object's numbers to a column if all are in range; otherwise fail, and copy nothing."""
+        """Copy the numbers of an array object, of this size and dtype, to a column.
+
+        It fails, and copies nothing, if they do not lie in a row, or one is out of range.
+        """
+        if not flags_of(object_at) & _IN_A_ROW:
+            raise ValueError("not in a row")
         given = array_at(data_of(object_at), (size,), dtype)
         taken = array_at(column_at, (size,), dtype)
         lowest = array_at(lowest_at, (width,), dtype)
