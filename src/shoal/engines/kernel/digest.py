@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 # The modules of this package that say what compiled code does.
-_OWN = ("compiling", "intrinsics", "machine_code", "random")
+_OWN = ("bells", "compiling", "intrinsics", "machine_code", "random")
 # What numba asks the environment when it compiles.
 _OPTIONS = ("CPU_FEATURES", "CPU_NAME", "DEBUGINFO", "ENABLE_AVX", "LOOP_VECTORIZE", "OPT", "SLP_VECTORIZE")
 
