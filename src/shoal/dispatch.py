@@ -214,7 +214,10 @@ class Dispatch:
             None if own is None and wish is None else Request(seed=own, options=wish)
             for own, wish in zip(seeds, wishes, strict=True)
         ]
-        self.sender.send(ids, [Held(Command.RESET, (), request) for request in requests])
+        if self.recovery.intervenes or not self.traffic.are_idle(ids):
+            self.sender.send(ids, [Held(Command.RESET, (), request) for request in requests])
+        else:
+            self.sender.reset_idle(ids, requests)
         self.ready.note_reset(ids)
         self.resetting.update(zip(ids, requests, strict=True))
         return ids
@@ -297,7 +300,7 @@ class Dispatch:
     def receive_ready(self, among: Ids, least: int, most: int | None, timeout: float | None) -> Batch:
         """Hand out rows of some envs in the order in which they came: ``least`` of them, and what else is ready."""
         traffic = self.traffic
-        busy = [i for i in self.check_ids(among) if traffic.is_busy(i)]
+        busy = traffic.busy() if among is None else [i for i in self.check_ids(among) if traffic.is_busy(i)]
         if len(busy) < max(1, least):
             raise NothingInFlight(f"{least} rows are wanted, and {len(busy)} of these envs are under way")
         full = len(busy) if most is None else min(most, len(busy))

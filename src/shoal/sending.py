@@ -65,12 +65,15 @@ class Sender:
         self.write_actions(ids, leaves)
         self.submit(ids, Command.STEP, None)
 
+    def reset_idle(self, ids: list[int], requests: Sequence[Request | None]) -> None:
+        """Submit one reset for each of these envs, none of which is busy."""
+        self._turn_block(ids)
+        wishes = {i: request for i, request in zip(ids, requests, strict=True) if request is not None}
+        self.submit(ids, Command.RESET, wishes or None)
+
     def send(self, ids: Sequence[int], commands: Sequence[Held]) -> None:
         """Submit what can go now, hold what has to wait for its env."""
-        # An env that has a fault to tell of is tried again in the same call, whose block nobody has seen yet: turning
-        # to the next one at each try would soon overwrite what the caller holds.
-        if not self._traffic.num_flying and self._recovery.notes.keys().isdisjoint(ids):
-            self._reader.next_block(keep_rows=True)
+        self._turn_block(ids)
         now: dict[Command, list[int]] = {}
         requests: dict[int, Request] = {}
         for i, asked in zip(ids, commands, strict=True):
@@ -89,6 +92,13 @@ class Sender:
             now.setdefault(held.command, []).append(i)
         for command, part in now.items():
             self.submit(part, command, {i: requests[i] for i in part if i in requests} or None)
+
+    def _turn_block(self, ids: Sequence[int]) -> None:
+        """Have the next results go to rows that the caller does not hold."""
+        # An env that has a fault to tell of is tried again in the same call, whose block nobody has seen yet: turning
+        # to the next one at each try would soon overwrite what the caller holds.
+        if not self._traffic.num_flying and self._recovery.notes.keys().isdisjoint(ids):
+            self._reader.next_block(keep_rows=True)
 
     def _adapted(self, env_id: int, held: Held) -> Held | None:
         """The command that an env which failed is sent instead; None if it is sent nothing any more."""
