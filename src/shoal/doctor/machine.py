@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import os
 import platform
@@ -20,6 +19,7 @@ from shoal.arrays import Arena
 from shoal.doctor import limits
 from shoal.doctor.diagnosis import Diagnosis, Watch, brief, examined, no_watch, plural, size
 from shoal.doctor.trial import Trial, library_threads, own_bytes, try_workers
+from shoal.engines.kernel.installed import imports_numba
 from shoal.engines.process.launch import start_method
 from shoal.engines.process.threads import foreign_threads
 from shoal.errors import ShoalError
@@ -258,18 +258,9 @@ def _counts(threads: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in threads.items()) or "none loaded"
 
 
-def _imports_numba() -> bool:
-    """Whether it can be imported here and now; pools go by what was found out before."""
-    try:
-        importlib.import_module("numba")
-    except ImportError:
-        return False
-    return True
-
-
 def _compiled_envs() -> Diagnosis:
     topic = "compiled envs"
-    if not _imports_numba():
+    if not imports_numba():  # pools go by what was found out before
         version = _version("numba")
         if version is None:
             return Diagnosis(topic, "ok", "run as plain Python, since numba is not installed")

@@ -12,19 +12,11 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from numba import types  # noqa: E402
-
-from shoal.engines.kernel.compiling import _machine_code  # noqa: E402
+from shoal.engines.kernel.compiling import compile_function as compiled  # noqa: E402
 from shoal.engines.kernel.machine_code import CodeError, Function, MachineCode  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-TWO = types.int64(types.int64, types.int64)
-
-
-def compiled(function: Any, *, counts: bool = False) -> MachineCode:
-    return _machine_code(function, TWO, counts=counts)
 
 
 def divided(a: int, b: int) -> int:

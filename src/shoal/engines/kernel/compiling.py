@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("shoal")
 
-_ROWS = types.void(types.uint64, types.uint64, types.int64, types.int64, types.int64)
-_LOOPS = {
-    "step_rows": _ROWS,
-    "reset_rows": _ROWS,
-    "serve_rows": types.void(types.uint64, types.int64, types.int64),
-}
-
-
-def compile_function(function: Any) -> MachineCode:
-    """A function of addresses, which end in ``_at``, and integers; it returns an integer or nothing."""
-    code = function.__code__
-    words = [types.uint64 if name.endswith("_at") else types.int64 for name in code.co_varnames[: code.co_argcount]]
-    result = types.void if function.__annotations__["return"] == "None" else types.int64
-    return _machine_code(function, result(*words))
-
 
 class KindCompiler:
     """Compiles the loops of one kind."""
@@ -71,7 +56,7 @@ class KindCompiler:
         if loop == "serve_rows":
             stepping = numba.njit(nogil=True, error_model="numpy")(names["step_rows"])
             function = FunctionType(function.__code__, {**names, "step_rows": stepping}, loop)
-        return _machine_code(function, _LOOPS[loop], counts=counts)
+        return compile_function(function, counts=counts)
 
     @cache  # noqa: B019 - a compiler lives for as long as its kind is being compiled
     def _names(self, counts: bool) -> dict[str, Any]:
@@ -92,20 +77,23 @@ class KindCompiler:
         return names
 
 
-def _machine_code(function: Any, signature: Any, *, counts: bool = False) -> MachineCode:
-    """Compile a function, and those it calls with it.
+def compile_function(function: Any, *, counts: bool = False) -> MachineCode:
+    """Compile a function of addresses, whose names end in ``_at``, and integers, and those it calls with it.
 
-    Code that counts references can allocate, and needs numba wherever it is loaded. So do the wrappers by which Python
-    and C would call it.
+    It returns an integer, and is annotated so, or nothing. Code that counts references can allocate, and needs numba
+    wherever it is loaded. So do the wrappers by which Python and C would call it.
     """
+    code = function.__code__
+    words = [types.uint64 if name.endswith("_at") else types.int64 for name in code.co_varnames[: code.co_argcount]]
+    signature = (types.int64 if function.__annotations__.get("return") == "int" else types.void)(*words)
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": counts}
     dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
     dispatcher.compile(signature)
     compiled = dispatcher.overloads[signature.args]
-    _, _, (code, _) = compiled.library.serialize_using_object_code()
-    door = door_to(compiled.fndesc.llvm_func_name, len(signature.args))
+    _, _, (machine_code, _) = compiled.library.serialize_using_object_code()
+    door = door_to(compiled.fndesc.llvm_func_name, len(words))
     constants = {known.env_name: known.consts for known in compiled._find_referenced_environments()}
-    return MachineCode(bytes(code), door, serialize.dumps(constants))
+    return MachineCode(bytes(machine_code), door, serialize.dumps(constants))
 
 
 class _Jitted:

@@ -63,7 +63,6 @@ class KernelEngine:
         self.num_workers = min(config.num_workers or usable_cores(), config.num_envs)
         self.take: ActionIntake | None = None
         self._finished: list[int] = []
-        self._count = config.num_envs
         self._is_small = config.num_envs <= _NEVER_SPLIT
         self._all_N = np.arange(config.num_envs, dtype=np.int32)
         self._all_ids = list(range(config.num_envs))
@@ -358,3 +357,4 @@ class KernelEngine:
         """Let go of the rows."""
         self.__dict__.pop("rows", None)
         self._tables = []
+        self._step_all, self._step_some = [], []  # they know the rows by their addresses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,10 +10,16 @@ import numpy as np
 from shoal.engines.kernel.loading import load_function
 
 if TYPE_CHECKING:
+    from shoal.engines.kernel.machine_code import Function
     from shoal.envs.atari.picture import Array, Taps
 
-_MODULE = "shoal.envs.atari.shrinking"
 _FIRST, _SECOND, _SHADES, _OUT = range(2, 6)  # words of a call
+
+
+@cache
+def _function(name: str) -> Function:
+    """One for all consoles of a process."""
+    return load_function("shoal.envs.atari.shrinking", name)
 
 
 class CompiledShrinker:
@@ -28,8 +35,8 @@ class CompiledShrinker:
         self._arrays = arrays  # known to the calls by their addresses: they must not go
         places = [array.ctypes.data for array in arrays]
         sizes = (lines, columns, height, width, x_taps, y_taps)
-        self._shrink = load_function(_MODULE, "shrink").bind(0, 0, 0, 0, *places, *sizes)
-        self._knows = load_function(_MODULE, "knows").bind(0, 0, lines, columns)
+        self._shrink = _function("shrink").bind(0, 0, 0, 0, *places, *sizes)
+        self._knows = _function("knows").bind(0, 0, lines, columns)
 
     def shrink(self, first: Array, second: Array, shades: Array, out: Array) -> bool:
         """Lay two screens over one another and write the picture of them to ``out``; False if a colour is unknown."""

@@ -186,6 +186,7 @@ def _shades_of(rom: str, channels: int) -> Array:
     return np.full((channels, 256), UNKNOWN, np.uint16)
 
 
+@cache
 def _shrinker_class() -> type[PlainShrinker] | type[CompiledShrinker]:
     if not has_numba():
         return PlainShrinker
