@@ -589,7 +589,7 @@ def test_rows_that_ctrl_c_has_held_up_are_judged_when_they_are_received(
     pool = make(NanEnv, 2)
     pool.reset(seed=1)
     pool.step([0, 0])
-    way = "_step_all" if pool.engine.name == "serial" else "collect"
+    way = {"serial": "_step_all", "process": "_look_now_and_then"}.get(pool.engine.name, "collect")
     collect = getattr(pool.engine, way)
 
     def collect_and_stop(*args: Any) -> None:
@@ -602,6 +602,33 @@ def test_rows_that_ctrl_c_has_held_up_are_judged_when_they_are_received(
     monkeypatch.undo()
     with pytest.raises(EnvStepError, match=r"(?i)nan"):
         pool.recv(timeout=SOON_S)
+
+
+class ActionEcho(gymnasium.Env[Any, Any]):
+    """Observes the action it was given, and reports its type."""
+
+    def __init__(self, start: int = -1, size: int = 3) -> None:
+        self.action_space = spaces.Discrete(size, start=start)
+        self.observation_space = spaces.Box(-200, 200, (1,), np.float32)
+
+    def reset(self, **wishes: Any) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.float32([action]), float(type(action) is np.int64), False, False, {}
+
+
+@pytest.mark.parametrize("size", [3, 100])
+def test_a_discrete_action_reaches_its_env_as_numpys_int(make: MakePool, size: int) -> None:
+    pool = make(partial(ActionEcho, size=size), 3)
+    pool.reset(seed=1)
+    actions = np.array([1, -1, size - 2])
+    assert pool.engine.take is not None
+    assert pool.engine.take(actions)
+    batch = pool.step(actions)
+    assert batch.obs[:, 0].tolist() == actions.tolist()
+    assert batch.reward.tolist() == [1.0] * 3
+    assert pool.step([0], [2]).reward.tolist() == [1.0]
 
 
 def test_an_env_that_raises_keyboard_interrupt_leaves_the_pool_usable() -> None:

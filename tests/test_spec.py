@@ -117,6 +117,14 @@ def test_a_dict_that_has_as_many_leaves_as_keys_may_be_nested_all_the_same() -> 
     assert tree.unflatten([0, 1]) == {"none": {}, "two": (0, 1)}
 
 
+def test_the_dtypes_of_a_tree_that_was_sent_are_numpys_own() -> None:
+    tree = pickle.loads(
+        pickle.dumps(SpaceTree(spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 1)}), "action"))
+    )
+    assert tree.leaves[0].dtype is np.zeros(1, np.int64).dtype
+    assert tree.leaves[1].dtype is np.zeros(1, np.float32).dtype
+
+
 def test_a_tree_can_be_sent_to_a_worker() -> None:
     tree = pickle.loads(pickle.dumps(SpaceTree(NESTED, "action")))
     assert tree.space == NESTED

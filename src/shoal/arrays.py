@@ -26,7 +26,7 @@ import numpy as np
 
 from shoal.errors import ResourceError, SpecError
 from shoal.machine import available_memory_bytes
-from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener
+from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener, numpys_own
 from shoal.streams import keep_streams_taken
 
 ALIGNMENT = 64  # a cache line: two workers never write to the same one at column borders
@@ -49,7 +49,10 @@ class Layout:
 
     def view(self, buffer: Any) -> Columns:
         """The columns as arrays over ``buffer``; nothing is copied."""
-        return {name: np.ndarray(shape, dtype, buffer, offset) for name, (offset, shape, dtype) in self.columns.items()}
+        return {
+            name: np.ndarray(shape, numpys_own(dtype), buffer, offset)
+            for name, (offset, shape, dtype) in self.columns.items()
+        }
 
 
 class Arena:

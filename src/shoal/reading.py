@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from shoal.engines.base import Engine, Extra
     from shoal.fault_rows import FaultRows
 
+_TRUE = b"\1"
+
 
 class RowReader:
     """Makes batches from rows.
@@ -42,8 +44,8 @@ class RowReader:
         self._views = not copy and self._blocks > 1
         self._is_plain = self._tree.is_single and not self._tree.has_objects
         self.objects: dict[int, list[Any]] = {}
-        # Whether a row is all there is to an answer, unless the engine keeps something beside it.
-        self._is_bare = fault_rows is None and not (self._tree.has_objects or self._counts)
+        # Whether a row is all there is to an answer, unless an episode ends or the engine keeps something beside it.
+        self._is_bare = fault_rows is None and not self._tree.has_objects
         self._num_envs = rows.layout.num_envs
         self._env_id_N = np.arange(self._num_envs, dtype=np.int32)
         # Indexing a column by its block takes as long as copying a small one: done once.
@@ -88,8 +90,9 @@ class RowReader:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[block].items()}
         self.batches += 1
         self.rows_read += self._num_envs
-        is_complete = self._is_bare and not self._engine.extras
-        return batch if is_complete else self._complete(batch, is_everyone=True)
+        if self._is_bare and not self._engine.extras and not (self._counts and _has_ends(batch)):
+            return batch
+        return self._complete(batch, is_everyone=True)
 
     def read(self, ids: Sequence[int]) -> Batch:
         """The rows of ``ids``, in this order, as copies."""
@@ -155,15 +158,11 @@ class RowReader:
         return batch
 
     def _count(self, batch: Batch) -> None:
-        ended = np.count_nonzero(batch.terminated)
-        cut = np.count_nonzero(batch.truncated)
-        if not ended and not cut:
+        if not _has_ends(batch):
             return
-        both = np.count_nonzero(batch.terminated & batch.truncated) if ended and cut else 0
-        episodes = int(ended + cut - both)
         if self._finals_are_columns:
             batch.finals = self._column_finals(batch)
-        self.episodes += episodes
+        self.episodes += int(np.count_nonzero(batch.terminated | batch.truncated))
 
     def _nested(self, leaves: list[Any]) -> Any:
         # Object leaves are only known once the extras are taken, so their places are filled later.
@@ -215,6 +214,11 @@ class RowReader:
         return self._tree.unflatten(
             [next(objects) if column is None else np.array(column[env_id])[()] for column in self._final]
         )
+
+
+def _has_ends(batch: Batch) -> bool:
+    """Whether some episode has ended. Among a few bytes, one is found in a tenth of the time that numpy takes."""
+    return _TRUE in batch.terminated.tobytes() or _TRUE in batch.truncated.tobytes()
 
 
 def _copier(ids: Sequence[int], rows: npt.NDArray[np.int32]) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:

@@ -307,7 +307,16 @@ def _leaves(space: Space[Any], path: str) -> list[Leaf]:
     if not isinstance(space, _ARRAY_SPACES):
         return [Leaf(path, space, (), OBJECT)]
     low, high = _bounds(space)
-    return [Leaf(path, space, tuple(space.shape or ()), np.dtype(space.dtype), low, high)]
+    return [Leaf(path, space, tuple(space.shape or ()), numpys_own(space.dtype), low, high)]
+
+
+def numpys_own(dtype: Any) -> np.dtype[Any]:
+    """The dtype as numpy itself has it. One that was pickled is equal to it and yet another.
+
+    So a look at whether two are the same one, which is all that a row has time for, would always say no.
+    """
+    own: np.dtype[Any] = np.dtype(dtype)
+    return np.dtype(own.str) if own.fields is None else own
 
 
 def _bounds(space: Space[Any]) -> tuple[Any, Any]:

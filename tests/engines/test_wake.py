@@ -1,4 +1,4 @@
-"""Semaphores in shared memory wake other processes, and a waiter spins only while that is worth it."""
+"""Semaphores in shared memory wake other processes, and a waiter looks at its count only while that is worth it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from shoal import testing
 from shoal.engines.process import wake
-from shoal.engines.process.wake import SEMAPHORE_BYTES, Semaphore, Waiter
+from shoal.engines.process.wake import NOBODY_WAITS, SEMAPHORE_BYTES, Fence, Semaphore, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,15 +57,15 @@ def child(run: Callable[[], bool], exit_code: int = 0) -> Iterator[int]:
 
 def test_a_semaphore_counts(semaphores: list[Semaphore]) -> None:
     semaphore = semaphores[0]
-    assert not semaphore.try_acquire()
+    assert not semaphore.acquire(0)
     semaphore.post()
     semaphore.post()
-    assert [semaphore.try_acquire() for _ in range(3)] == [True, True, False]
+    assert [semaphore.acquire(0) for _ in range(3)] == [True, True, False]
 
 
 def test_neighbours_do_not_disturb_each_other(semaphores: list[Semaphore]) -> None:
     semaphores[1].post()
-    assert [semaphore.try_acquire() for semaphore in semaphores] == [False, True, False]
+    assert [semaphore.acquire(0) for semaphore in semaphores] == [False, True, False]
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, 1e-6, 0.01, -1.0])
@@ -79,7 +79,7 @@ def test_a_wait_ends_at_its_timeout(semaphores: list[Semaphore], timeout_s: floa
 def test_a_second_handle_sees_the_same_semaphore(semaphores: list[Semaphore]) -> None:
     same = Semaphore(semaphores[0]._pointer.value)
     same.post()
-    assert semaphores[0].try_acquire()
+    assert semaphores[0].acquire(0)
 
 
 def test_processes_wake_each_other(semaphores: list[Semaphore]) -> None:
@@ -96,7 +96,7 @@ def test_processes_wake_each_other(semaphores: list[Semaphore]) -> None:
         for _ in range(100):
             ping.post()
             assert pong.acquire(SOON_S)
-    assert not pong.try_acquire()
+    assert not pong.acquire(0)
 
 
 def test_posts_survive_the_death_of_the_one_who_posted(semaphores: list[Semaphore]) -> None:
@@ -159,37 +159,87 @@ def test_other_threads_run_while_one_waits(semaphores: list[Semaphore]) -> None:
 # ---------------------------------------------------------------------- the waiter
 
 
-@pytest.mark.parametrize("budget_s", [0.0, 150e-6], ids=["sleeping", "spinning"])
-def test_a_waiter_takes_each_post_once(semaphores: list[Semaphore], budget_s: float) -> None:
-    waiter = Waiter(semaphores[0], budget_s)
-    assert not waiter.wait(0.001)
+class Counter:
+    """A count in shared memory, a semaphore, and the word that says at which count to post it."""
+
+    def __init__(self, words: memoryview, semaphore: Semaphore) -> None:
+        self.words, self.semaphore = words, semaphore
+        self.fence = Fence()
+        words[0], words[1] = 0, NOBODY_WAITS
+
+    def waiter(self, budget_s: float) -> Waiter:
+        return Waiter(self.semaphore, self.count, self.words, 1, budget_s)
+
+    def count(self) -> int:
+        return self.words[0]
+
+    def raise_it(self) -> None:
+        self.words[0] += 1
+        self.fence()
+        if self.words[0] >= self.words[1]:
+            self.semaphore.post()
+
+
+@pytest.fixture
+def counters(semaphores: list[Semaphore]) -> list[Counter]:
+    """Three of them, in memory that forked children share."""
+    memory = memoryview(mmap.mmap(-1, 3 * 16)).cast("q")
+    return [Counter(memory[2 * i : 2 * i + 2], semaphore) for i, semaphore in enumerate(semaphores)]
+
+
+HOW = pytest.mark.parametrize("budget_s", [0.0, 150e-6], ids=["sleeping", "looking"])
+
+
+@HOW
+def test_a_wait_ends_when_the_count_is_reached(counters: list[Counter], budget_s: float) -> None:
+    counter = counters[0]
+    waiter = counter.waiter(budget_s)
+    assert not waiter.wait(1, 0.001)
     for _ in range(5):
-        semaphores[0].post()
-    assert [waiter.wait(0.001) for _ in range(6)] == [True] * 5 + [False]
+        counter.raise_it()
+    assert waiter.wait(1, 0.001)
+    assert waiter.wait(5, 0.001)
+    assert not waiter.wait(6, 0.001)
 
 
-@pytest.mark.parametrize("budget_s", [0.0, 150e-6], ids=["sleeping", "spinning"])
-def test_a_waiter_is_woken_from_another_process(semaphores: list[Semaphore], budget_s: float) -> None:
-    go, done, _ = semaphores
+def test_who_is_awake_is_not_woken(counters: list[Counter]) -> None:
+    counter = counters[0]
+    for _ in range(5):
+        counter.raise_it()
+    assert counter.waiter(0.0).wait(5, 0.001)
+    assert not counter.semaphore.acquire(0)
+
+
+def test_news_right_before_falling_asleep_are_not_slept_through(counters: list[Counter]) -> None:
+    waiter = counters[0].waiter(0.0)
+    assert waiter.wait(1, SOON_S, lambda: True)
+    assert not waiter.wait(1, 0.001, lambda: False)
+    assert counters[0].words[1] == NOBODY_WAITS
+
+
+@HOW
+def test_a_waiter_is_woken_from_another_process(counters: list[Counter], budget_s: float) -> None:
+    go, done, _ = counters
 
     def serve() -> bool:
-        theirs = Waiter(go, budget_s)
-        for _ in range(50):
-            if not theirs.wait(SOON_S):
-                return False
-            done.post()
+        wait = go.waiter(budget_s).wait
+        for turn in range(1, 51):
+            while go.count() < turn:
+                if not wait(turn, SOON_S):
+                    return False
+            done.raise_it()
         return True
 
     with child(serve):
-        mine = Waiter(done, budget_s)
-        for _ in range(50):
-            go.post()
-            assert mine.wait(SOON_S)
-    assert not done.try_acquire()
+        wait = done.waiter(budget_s).wait
+        for turn in range(1, 51):
+            go.raise_it()
+            while done.count() < turn:
+                assert wait(turn, SOON_S)
 
 
 class FakeTime:
-    """A semaphore and a clock in one: a post is due at a given time, every look at the clock lets time pass."""
+    """A count, a semaphore and a clock in one: news are due at a given time, every look at the clock lets time pass."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -201,9 +251,9 @@ class FakeTime:
         self.now += 1e-6
         return self.now
 
-    def try_acquire(self) -> bool:
+    def count(self) -> int:
         self.looks += 1
-        return self.now >= self.due
+        return int(self.now >= self.due)
 
     def acquire(self, timeout_s: float) -> bool:
         self.sleeps.append(timeout_s)
@@ -212,10 +262,10 @@ class FakeTime:
         return is_in_time
 
     def wait(self, waiter: Waiter, due_in_s: float, timeout_s: float = 1.0) -> bool:
-        """One wait for a post that comes after ``due_in_s``."""
+        """One wait for news that come after ``due_in_s``."""
         self.looks, self.sleeps = 0, []
         self.due = self.now + due_in_s
-        return waiter.wait(timeout_s)
+        return waiter.wait(1, timeout_s)
 
 
 @pytest.fixture
@@ -225,11 +275,11 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     return time
 
 
-def waiter_on(fake: Any) -> Waiter:
-    return Waiter(fake, spin_budget_s=100e-6)
+def waiter_on(fake: Any, looks: int | None = None) -> Waiter:
+    return Waiter(fake, fake.count, memoryview(bytearray(8)).cast("q"), budget_s=100e-6, looks=looks)
 
 
-def test_short_waits_are_spun_through(fake: FakeTime) -> None:
+def test_short_waits_are_looked_through(fake: FakeTime) -> None:
     waiter = waiter_on(fake)
     for _ in range(20):
         assert fake.wait(waiter, due_in_s=30e-6)
@@ -242,19 +292,28 @@ def test_what_is_there_already_costs_one_look(fake: FakeTime) -> None:
     assert (fake.looks, fake.sleeps) == (1, [])
 
 
-def test_long_waits_are_slept_through_without_spinning(fake: FakeTime) -> None:
+def test_long_waits_are_slept_through_without_looking(fake: FakeTime) -> None:
     waiter = waiter_on(fake)
     for _ in range(20):
         assert fake.wait(waiter, due_in_s=0.01)
     assert (fake.looks, fake.sleeps) == (1, [1.0])
 
 
-def test_a_spin_ends_soon_and_sleeps(fake: FakeTime) -> None:
+def test_looking_ends_soon_and_sleep_comes(fake: FakeTime) -> None:
     waiter = waiter_on(fake)
     start = fake.now
     assert not fake.wait(waiter, due_in_s=10.0, timeout_s=0.5)
     assert fake.sleeps == [0.5]
     assert fake.now - start < 0.5 + 3 * 100e-6
+
+
+def test_a_core_that_others_need_is_not_kept_busy(fake: FakeTime) -> None:
+    waiter = waiter_on(fake, looks=5)
+    assert fake.wait(waiter, due_in_s=50e-6)
+    assert fake.sleeps == [1.0]
+    assert fake.looks < 10
+    assert fake.wait(waiter, due_in_s=3e-6)
+    assert fake.sleeps == []
 
 
 def test_one_long_pause_among_short_waits_is_soon_forgotten(fake: FakeTime) -> None:
@@ -268,7 +327,7 @@ def test_one_long_pause_among_short_waits_is_soon_forgotten(fake: FakeTime) -> N
 
 
 def test_timeouts_in_a_row_count_as_one_long_wait(fake: FakeTime) -> None:
-    """An idle pool looks at its workers every few milliseconds; that must not teach the waiter to spin."""
+    """An idle pool looks at its workers every few milliseconds; that must not teach the waiter to look for longer."""
     waiter = waiter_on(fake)
     for _ in range(20):
         fake.wait(waiter, due_in_s=0.01)

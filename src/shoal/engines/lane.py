@@ -33,11 +33,12 @@ from shoal.faults import Fault, fault_from
 from shoal.keeping import keep, objection, put_back
 from shoal.seeding import GeneratorState, generator_of, give_generator
 from shoal.slot import Row, Slot, copy_leaves
+from shoal.spec import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shoal.spec import EnvSpec
+    from shoal.spec import EnvSpec, Leaf
 
 _log = logging.getLogger("shoal")
 
@@ -303,9 +304,21 @@ def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[
             index = np.array(env_ids)
             return lambda: list(column[index])
         part = column[together]
-        return lambda: list(part.copy())
+        if column.ndim > 1:
+            return lambda: list(part.copy())
+        numbers = numbers_of(rows.spec.action.leaves[0])
+        if numbers is not None:
+            return lambda: map(numbers.__getitem__, part.tolist())
+        return lambda: list(part)
     read = action_reader(rows)
     return lambda: [read(env_id, ()) for env_id in env_ids]
+
+
+def numbers_of(leaf: Leaf) -> dict[int, Any] | None:
+    """All values of a leaf that has few, as numpy's scalars: to look one up takes a fraction of making it."""
+    if leaf.shape or leaf.dtype.kind not in "iu" or leaf.low is None or leaf.high - leaf.low >= FEW:
+        return None
+    return {number: leaf.dtype.type(number) for number in range(leaf.low, leaf.high + 1)}
 
 
 def _as_is(value: Any) -> Any:

@@ -1,15 +1,16 @@
 """The shared words through which a pool and its workers talk on every step.
 
-    pool writes     issued, command, flagged, block, host, rounds, wanted, leaving
-    worker writes   finished, progress, order, running, notes
+    pool writes     issued, command, flagged, block, host, rounds, calls, wanted, leaving
+    worker writes   finished, progress, order, running, notes, awaited
 
 Each env has a sequence number: a command raises ``issued``, its completion copies it to ``finished``, so pending
 means unequal, and a result can only be taken for the command it answers. The upper half of the number is the
 env's incarnation. ``host`` is the lane that an env is at home in. A lane lists what it finished in ``order``, where
 each lane has a ring with room for all envs that it may have, and
 publishes it by raising ``progress``. A step of the whole pool needs less: the pool raises the number in ``rounds``,
-and a lane that sees a new number steps all its envs. Whoever brings the sum of ``progress`` to ``wanted`` wakes the
-pool, which is not disturbed before. Every word has one writer, so no lock is needed and no death can leave one.
+and a lane that sees a new number steps all its envs. A lane has something to do when ``calls`` was raised; if it sleeps
+until then, it has said so in ``awaited``. Whoever brings the sum of ``progress`` to ``wanted`` wakes the pool, which is
+not disturbed before. Every word has one writer, so no lock is needed and no death can leave one.
 """
 
 from __future__ import annotations
@@ -20,13 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shoal.arrays import Arena, Columns, Layout, RowLayout, words
-from shoal.engines.process.wake import SEMAPHORE_BYTES, Fence, Semaphore
+from shoal.engines.process.wake import NOBODY_WAITS, SEMAPHORE_BYTES, Fence, Semaphore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-NOBODY_WAITS = 2**62
+    from collections.abc import Collection, Sequence
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,8 @@ class Plan:
         for name in ("command", "flagged", "block"):
             layout.add(name, (rows.num_envs,), np.uint8)
         layout.add("progress", (lanes,), np.int64)
-        layout.add("rounds", (lanes,), np.int64)
+        for name in ("rounds", "calls", "awaited"):
+            layout.add(name, (lanes,), np.int64)
         layout.add("wanted", (1,), np.int64)
         layout.add("running", (lanes,), np.int32)
         layout.add("notes", (num_workers,), np.int64)
@@ -81,6 +80,8 @@ class Control:
         self.order = words(self.columns["order"])
         self.progress = words(self.columns["progress"])
         self.rounds = words(self.columns["rounds"])
+        self.calls = words(self.columns["calls"])
+        self.awaited = words(self.columns["awaited"])
         self.wanted = words(self.columns["wanted"])
         self.running = words(self.columns["running"])
         self.notes = words(self.columns["notes"])
@@ -88,15 +89,21 @@ class Control:
         self.stop = words(self.columns["stop"])
         if create:
             self.columns["running"][:] = -1
-            self.wanted[0] = NOBODY_WAITS
+            self.columns["awaited"][:] = self.wanted[0] = NOBODY_WAITS
         self.go = [Semaphore(arena.address(word), create=create) for word in self.columns["go"]]
         self.done = Semaphore(arena.address(self.columns["done"]), create=create)
         self._fence = Fence()
 
-    def wake_at(self, total: int) -> None:
-        """Have the pool woken when lanes have published so many rows in all. Those who have by now did not see it."""
-        self.wanted[0] = total
+    def call(self, lanes: Collection[int]) -> None:
+        """Tell lanes that there is something to do, and wake those who sleep."""
+        calls, awaited = self.calls, self.awaited
+        self._fence()  # what there is to do was written before
+        for lane in lanes:
+            calls[lane] += 1
         self._fence()
+        for lane in lanes:
+            if calls[lane] >= awaited[lane]:
+                self.go[lane].post()
 
     def clear_lane(self, lane: int, env_ids: Sequence[int], rounds: int) -> None:
         """Make a lane whose worker is dead as good as new: nothing pending, nothing published."""
@@ -105,6 +112,8 @@ class Control:
         self.progress[lane] = 0
         self.rounds[lane] = rounds
         self.running[lane] = -1
+        self.calls[lane] = 0
+        self.awaited[lane] = NOBODY_WAITS
         self.go[lane].clear()
 
     def clear_env(self, env_id: int) -> None:

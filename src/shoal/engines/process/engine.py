@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from dataclasses import replace
 from functools import partial
@@ -15,11 +14,12 @@ from shoal.engines.base import PHASES, AwakeTime, ByCommand, Command, EngineConf
 from shoal.engines.intake import intake_of
 from shoal.engines.lane import closing_on_error
 from shoal.engines.process import shipping
-from shoal.engines.process.control import NOBODY_WAITS, Control, Plan
+from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.crew import Crew, Patience
 from shoal.engines.process.homes import Homes
 from shoal.engines.process.notes import NoteReader
 from shoal.engines.process.recycling import Recycler
+from shoal.engines.process.rounds import Rounds
 from shoal.engines.process.wake import Waiter
 from shoal.engines.process.watching import LaneWatch
 from shoal.engines.process.wire import Kind, WireError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shoal.engines.process.launch import WorkerProcess
 
 _SLICE_S = 0.05
+_FEW_LOOKS = 8  # in some microseconds; with a worker on the pool's own core, one look lasts until that one yields
 
 
 class ProcessEngine(ByCommand):
@@ -55,20 +56,18 @@ class ProcessEngine(ByCommand):
         self.extras: dict[int, Extra] = {}
         self.faults: dict[int, Fault] = {}
         self._taken = [0] * lanes
+        self._stray = 0  # rows that lost workers have published and nobody takes
         self.owed = [0] * lanes
         self._notes_taken = [0] * (self.num_workers + 1)
-        self._rounds = 0
-        # The block of the last command if that was a round; None after any other.
-        self._round_block: int | None = None
         self.all_ids = list(range(config.num_envs))
         self.collected: list[int] = []
         self._refused: list[int] = []
         self.out: set[int] = set()
-        # Envs that fell with their worker, and why; they come back when they are built anew.
-        self._gone: dict[int, Fault] = {}
+        self.gone: dict[int, Fault] = {}  # with their worker, until they are built anew
         self.building: set[int] = set()
-        self._incarnations = [0] * config.num_envs
-        self._arrivals: list[int] = []
+        self.incarnations = [0] * config.num_envs
+        # Envs that were let go, and are to be welcomed at their new homes.
+        self.arrivals: list[int] = []
 
     def start(self) -> None:
         """Start the workers, let them build their envs, and share memory with them."""
@@ -87,15 +86,16 @@ class ProcessEngine(ByCommand):
             for i, lane in enumerate(self.homes.lane_of):
                 control.host[i] = lane
             self.faults.update(self.crew.attach(control, plan))
-        self._gone = {i: fault for i, fault in self.faults.items() if self.homes.worker_of(i) in self.crew.lost}
+        self.gone = {i: fault for i, fault in self.faults.items() if self.homes.worker_of(i) in self.crew.lost}
         self.take = intake_of(self.rows)
         self._notes = NoteReader(self.config, self.spec)
-        self._waiter = Waiter(control.done)
+        self._rounds = Rounds(control)
+        looks = _FEW_LOOKS if len(self.homes.lanes) >= usable_cores() else None
+        self._waiter = Waiter(control.done, partial(sum, control.progress), control.wanted, looks=looks)
         self._clock = AwakeTime(2 * _SLICE_S)
         self._watch = LaneWatch(weakref.proxy(self))
         for worker in self.crew.workers:
             worker.look()
-        self._go = [semaphore.post for semaphore in control.go]
         above = self.config.recycle_above
         self.recycler = None if above is None else Recycler(weakref.proxy(self), above, self.num_workers)
 
@@ -109,27 +109,28 @@ class ProcessEngine(ByCommand):
             len(ids) == len(self.all_ids)
             and command is Command.STEP
             and not requests
-            and not self._gone
+            and not self.gone
             and not self.config.one_by_one
             and not (self.recycler is not None and self.recycler.is_active)
         ):
-            self._submit_round(block)
+            self.owed[:] = self.homes.sizes
+            self._rounds.begin(block)
             return
         if self.recycler is not None and self.recycler.is_active:
             self._pack(requests or {})  # as below, before anybody is let go
             ids, requests = self.recycler.send_off(ids, command, requests or {}, block)
-        if requests and self._gone:
-            requests = {i: r for i, r in requests.items() if i not in self._gone or r.incarnation is not None}
+        if requests and self.gone:
+            requests = {i: r for i, r in requests.items() if i not in self.gone or r.incarnation is not None}
         payloads = self._pack(requests) if requests else {}  # what cannot be sent is found before anything moves
-        self._round_block = None
+        self._rounds.note_other()
         control, touched = self.control, set()
         for i in ids:
             lane = self.homes.lane_of[i]
             if requests and i in requests and (incarnation := requests[i].incarnation) is not None:
-                self._incarnations[i] = incarnation
+                self.incarnations[i] = incarnation
                 self._make_room(i)
-            if i in self._gone:
-                self.faults[i] = self._gone[i]
+            if i in self.gone:
+                self.faults[i] = self.gone[i]
                 self._refused.append(i)
                 continue
             control.command[i] = command
@@ -139,23 +140,8 @@ class ProcessEngine(ByCommand):
             self.owed[lane] += 1
             self.out.add(i)
             touched.add(lane)
-        for lane in touched:
-            self._go[lane]()
+        control.call(touched)
         self._send(payloads)
-
-    def _submit_round(self, block: int) -> None:
-        """A step of every env: one word per lane instead of several per env."""
-        control = self.control
-        if self._round_block != block:
-            control.command_N[:] = Command.STEP
-            control.block_N[:] = block
-            self._round_block = block
-        self._rounds += 1
-        self.owed[:] = self.homes.sizes
-        rounds = control.rounds
-        for lane, post in enumerate(self._go):
-            rounds[lane] = self._rounds
-            post()
 
     def _make_room(self, env_id: int) -> None:
         """See that there is a worker to build an env in."""
@@ -164,22 +150,22 @@ class ProcessEngine(ByCommand):
             if index in self.crew.lost:
                 self.crew.bury(index)
                 self._open_place(index)
-            self._gone.pop(env_id, None)
+            self.gone.pop(env_id, None)
             self.building.add(env_id)
         except ClosedPool:
             raise
         except (ShoalError, OSError) as error:
             fault = fault_from(error, env_id=env_id, phase="construct")
-            self._gone[env_id] = replace(fault, where=replace(fault.where, worker=index))
+            self.gone[env_id] = replace(fault, where=replace(fault.where, worker=index))
 
     def _open_place(self, index: int) -> None:
         """Start a worker without envs where there is none."""
         for lane in self.homes.lanes_of(index):
-            self.control.clear_lane(lane, self.homes.lane_ids[lane], self._rounds)
+            self.control.clear_lane(lane, self.homes.lane_ids[lane], self._rounds.number)
             self._taken[lane] = self.owed[lane] = 0
             self._watch.forgive(lane)
         self.control.notes[index] = self._notes_taken[index] = 0
-        self.crew.replace(index, self.control.plan, self._rounds)
+        self.crew.replace(index, self.control.plan, self._rounds.number)
 
     def _pack(self, requests: dict[int, Request]) -> dict[int, bytes]:
         """Requests as one message per worker."""
@@ -206,42 +192,70 @@ class ProcessEngine(ByCommand):
 
     # ------------------------------------------------------------------ results
 
+    def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
+        """Step every env; if rows are all that comes of it, the books need no look at single lanes."""
+        self.collected = []
+        self.submit(self.all_ids, Command.STEP, None, block)
+        if meanwhile is not None:
+            meanwhile()
+        control, goal = self.control, sum(self._taken) + len(self.all_ids)
+        if (
+            sum(self.owed) == len(self.all_ids)
+            and self._waiter.wait(goal, _SLICE_S, self._has_notes)
+            and sum(progress := control.progress.tolist()) == goal
+            and not self._has_notes()
+            and self.recycler is None
+            and not self.crew.lost
+        ):
+            self._taken = progress
+            self.owed = [0] * len(progress)
+            self.collected = self.all_ids.copy()
+            self._look_now_and_then()
+        else:
+            self.collect(len(self.all_ids), None)
+
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Wait for rows; now and then see that the workers live and move."""
         end = None if timeout_s is None else monotonic() + timeout_s
-        self.collected = done = self._refused
-        self._refused = []
-        # A worker that shares our core can start at once instead of after our next few instructions.
-        os.sched_yield()
+        self.collected, self._refused = (done := self._refused), []
         while True:
             self.drain()
-            if self._arrivals:
+            if self.arrivals:
                 self._welcome()
             if len(done) >= at_least or not any(self.owed):
                 break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
             if left <= 0:
                 break
-            before = len(done)
-            self.control.wake_at(sum(self._taken) + min(at_least - before, sum(self.owed)))
-            self.drain()  # what was published before its lane could see that; what comes later wakes us
-            woken = len(done) > before or self._waiter.wait(left)
-            # Also while others keep answering: a dead or hung worker must not hide behind them.
-            if not woken or monotonic() - self._clock.last > _SLICE_S:
-                self._watch.look(self._clock.lap())
-        self.control.wanted[0] = NOBODY_WAITS  # without a fence: who has not seen it wakes us once in vain
+            goal = sum(self._taken) + self._stray + min(at_least - len(done), sum(self.owed))
+            self._look_now_and_then(at_once=not self._waiter.wait(goal, left, self._has_landed))
         return done
+
+    def _look_now_and_then(self, at_once: bool = False) -> None:
+        # Also while others keep answering: a dead or hung worker must not hide behind them.
+        if at_once or monotonic() - self._clock.last > _SLICE_S:
+            self._watch.look(self._clock.lap())
+
+    def _has_notes(self) -> bool:
+        return bool(self.control.notes.tolist() != self._notes_taken)
+
+    def _has_landed(self) -> bool:
+        before = len(self.collected)
+        self.drain()
+        return len(self.collected) > before
 
     def drain(self) -> None:
         """Take what lanes have published since the last look."""
         progress, control = self.control.progress, self.control
+        self._stray = 0
         for lane, taken in enumerate(self._taken):
             now = progress[lane]
             if now == taken:
                 continue
             worker = self.homes.worker_of_lane[lane]
             if worker in self.crew.lost:
-                continue  # it may still be dying, and its envs have been given up
+                self._stray += now - taken  # it may still be dying, and its envs have been given up
+                continue
             if control.notes[worker] != self._notes_taken[worker] and not self._take_notes(worker):
                 continue  # rows without their messages are not whole: the worker is lost, and they with it
             ids = self.homes.lane_ids[lane]
@@ -287,7 +301,7 @@ class ProcessEngine(ByCommand):
         """Turn every command that a lost worker owes into a fault: a hung env's own, the worker's for the rest."""
         if worker.index in self.crew.lost:
             return  # found out by another way a moment ago
-        owed = self._owed_by(worker) + [i for i in self._arrivals if self.homes.worker_of(i) == worker.index]
+        owed = self._owed_by(worker) + [i for i in self.arrivals if self.homes.worker_of(i) == worker.index]
         lanes, env_ids = self.homes.lanes_of(worker.index), self.homes.envs_of(worker.index)
         at_work = [i for lane in lanes if (i := self.control.running[lane]) in self.homes.lane_ids[lane]]
         culprits = at_work if hung is None else list(hung.where.env_ids)
@@ -297,11 +311,11 @@ class ProcessEngine(ByCommand):
         for i in env_ids:
             # Whoever was at work is to blame; if that cannot be told, everyone is.
             is_collateral = len(culprits) == 1 and i not in culprits
-            self._gone[i] = hung if hung and i in culprits else replace(lost, is_collateral=is_collateral)
+            self.gone[i] = hung if hung and i in culprits else replace(lost, is_collateral=is_collateral)
         for i in owed:
-            self.faults[i] = self._gone[i]
+            self.faults[i] = self.gone[i]
             self.collected.append(i)
-        self._arrivals = [i for i in self._arrivals if i not in owed]
+        self.arrivals = [i for i in self.arrivals if i not in owed]
         self.out.difference_update(owed)
         self.building.difference_update(owed)
         for lane in lanes:
@@ -327,19 +341,9 @@ class ProcessEngine(ByCommand):
     def nudge(self, lane: int) -> None:
         """Tell an idle lane again what it owes: an interrupt may have come between marking its work and waking it."""
         if self.control.running[lane] < 0:
-            if self._round_block is not None:
-                self.control.rounds[lane] = self._rounds
-            self._go[lane]()
+            self._rounds.remind(lane)
 
     # ------------------------------------------------------------------ homes
-
-    def incarnation_of(self, env_id: int) -> int:
-        """How often an env has been built anew."""
-        return self._incarnations[env_id]
-
-    def is_gone(self, env_id: int) -> bool:
-        """Whether an env fell with its worker and has not been built since."""
-        return env_id in self._gone
 
     def open_worker(self, index: int, lanes: list[tuple[int, range]], predecessor: int) -> None:
         """Start a worker with these lanes, and no envs, in a free place."""
@@ -352,16 +356,12 @@ class ProcessEngine(ByCommand):
         self.homes.move(env_id, lane)
         self.control.host[env_id] = lane
 
-    def move_later(self, env_id: int) -> None:
-        """An env was let go, and is to be welcomed at its new home."""
-        self._arrivals.append(env_id)
-
     def _welcome(self) -> None:
         """Send on those that were let go. What is refused meanwhile is finished all the same."""
         done = self.collected
         try:
-            while self._arrivals and self.recycler is not None:
-                self.recycler.arrive(self._arrivals.pop(0))
+            while self.arrivals and self.recycler is not None:
+                self.recycler.arrive(self.arrivals.pop(0))
         finally:
             done += self._refused
             self.collected, self._refused = done, []
@@ -387,7 +387,7 @@ class ProcessEngine(ByCommand):
 
     def release(self) -> None:
         """Let go of the shared memory; it goes with the last view of it."""
-        for name in ("rows", "control", "take", "_waiter", "_go"):
+        for name in ("rows", "control", "take", "_waiter", "_rounds"):
             self.__dict__.pop(name, None)
 
     @property

@@ -113,7 +113,7 @@ class Recycler:
         engine = self._engine
         if self._leaving is None or command is Command.CALL or not self._has_heir():
             return set()
-        here = {i for i in ids if engine.homes.worker_of(i) == self._leaving and not engine.is_gone(i)}
+        here = {i for i in ids if engine.homes.worker_of(i) == self._leaving and i not in engine.gone}
         if command is Command.RESET:
             return here
         return {i for i in here if engine.config.autoreset is Autoreset.NEXT_STEP and self._is_over(i)}
@@ -126,7 +126,7 @@ class Recycler:
     def _begin(self, env_id: int, request: Request | None, block: int) -> None:
         """Have an env let go."""
         engine, request = self._engine, request or Request()
-        if engine.is_gone(env_id):
+        if env_id in engine.gone:
             # Its worker was found dead while another was let go. It is the engine's to say so, or to build it anew.
             engine.submit([env_id], Command.RESET, {env_id: request}, block)
             return
@@ -140,7 +140,7 @@ class Recycler:
     def _is_on_the_way(self, env_id: int) -> bool:
         engine = self._engine
         if env_id in self._moving or self._lacks_half(env_id):
-            engine.move_later(env_id)
+            engine.arrivals.append(env_id)
             return True
         held = self._held.pop(env_id, None)
         if held is not None and env_id not in engine.faults:
@@ -196,7 +196,7 @@ class Recycler:
             engine.submit([env_id], Command.RESET, None, self._held[env_id].block)
         else:
             self._begin(env_id, None, self._held[env_id].block)
-        if engine.is_gone(env_id):
+        if env_id in engine.gone:
             self._held.pop(env_id, None)
 
     def _settle(self, env_id: int) -> None:
@@ -210,7 +210,7 @@ class Recycler:
             engine.lose(worker, worker.how_it_ended(), worker.last_words())
         if request.incarnation is None:
             generator = None if answer is None else answer.value
-            request = replace(request, incarnation=engine.incarnation_of(env_id), generator=generator)
+            request = replace(request, incarnation=engine.incarnations[env_id], generator=generator)
         engine.submit([env_id], Command.RESET, {env_id: replace(request, action=())}, block)
         self._retire_if_empty()
 

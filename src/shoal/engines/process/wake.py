@@ -1,7 +1,11 @@
-"""Waking another process: semaphores inside shared memory, and a wait that is quick without burning a core.
+"""Waking another process: counts in shared memory, and a wait for them that is quick without burning a core.
 
-A POSIX semaphore in the pool's own shared memory has no name and no descriptor, works with every start method,
-and holds no lock that a killed process could take with it. Posting one costs 0.2 µs while nobody sleeps on it.
+    who has news     raises a count · fence · posts the semaphore if the count has reached what the other side wants
+    who waits        looks at the count for a while · says what it wants · fence · looks again · sleeps
+
+Looking at a word takes 0.1 µs, posting or trying a semaphore 0.2; so as long as both sides are quick, no semaphore is
+touched. A POSIX semaphore in the pool's own shared memory has no name and no descriptor, works with every start method,
+and holds no lock that a killed process could take with it.
 """
 
 from __future__ import annotations
@@ -9,15 +13,22 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 import time
 from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SEMAPHORE_BYTES = 64  # sem_t is 32 bytes on 64-bit Linux; a cache line keeps neighbours apart
+
+NOBODY_WAITS = 2**62
 
 _SPIN_BUDGET_S = 300e-6
 _MEMORY = 0.25  # weight of the newest wait in the running average
 
-# Posting and trying take a fraction of a microsecond, so the GIL is kept; a real wait releases it.
+# Posting takes a fraction of a microsecond, so the GIL is kept; a real wait releases it.
 _quick = ctypes.PyDLL(None)
 _slow = ctypes.CDLL(None, use_errno=True)
 
@@ -43,10 +54,6 @@ class Semaphore:
         """Add one, waking a sleeper if there is one."""
         _quick.sem_post(self._pointer)
 
-    def try_acquire(self) -> bool:
-        """Take one if there is one."""
-        return bool(_quick.sem_trywait(self._pointer) == 0)
-
     def acquire(self, timeout_s: float) -> bool:
         """Take one, sleeping for at most ``timeout_s`` on the monotonic clock."""
         end_ns = time.monotonic_ns() + int(timeout_s * 1e9)
@@ -58,60 +65,94 @@ class Semaphore:
 
 
 class Fence:
-    """Between a write and a read of shared memory: keeps the processor from doing the read first.
+    """Between accesses to shared memory: keeps the processor from doing the later ones first.
 
-    Two sides that each write a word and then read the other's could otherwise both read what was there before. A
-    semaphore of one's own does it, because its counter is changed in one piece, with everything before it done.
+    Two sides that each write a word and then read the other's could otherwise both read what was there before. A lock
+    of one's own does it, because letting go of it and taking it again are done in order and with everything before.
     """
 
     def __init__(self) -> None:
-        self._memory = ctypes.create_string_buffer(SEMAPHORE_BYTES)
-        self._semaphore = Semaphore(ctypes.addressof(self._memory), create=True)
+        lock = threading.Lock()
+        lock.acquire()
+        self._release, self._acquire = lock.release, lock.acquire
 
     def __call__(self) -> None:
         """Pass it."""
-        self._semaphore.post()
-        self._semaphore.try_acquire()
+        self._release()
+        self._acquire(False)
 
 
 class Waiter:
-    """Waits on a semaphore, spinning for a moment first when the last waits were short.
+    """Waits for a count to be reached, looking at it for a moment first when the last waits were short.
 
-    Sleeping costs 5 to 50 µs of wake-up; spinning takes cycles from whoever is meant to answer. So a wait spins
-    only while the running average of the last waits says that the answer is due within the spin budget, and it
+    Sleeping costs 5 to 50 µs of wake-up; looking takes cycles from whoever is meant to answer. So a wait looks
+    only while the running average of the last waits says that the answer is due within the budget for it, and it
     yields the core between two looks. An idle or slow counterpart therefore costs no CPU at all.
+
+    Args:
+        semaphore: Where to sleep.
+        count: Reads the count, which only grows.
+        wanted: The word ``wanted[place]`` tells the other side which count to be woken at.
+        place: See there.
+        budget_s: For how long an answer may be waited for without sleeping.
+        looks: How often to look at a count that stands still before sleeping all the same, where those who are to
+            raise it need every core: they may all be queued on another one while this one is kept busy looking. Once it
+            is idle, the system moves one of them here, where it stays.
     """
 
-    def __init__(self, semaphore: Semaphore, spin_budget_s: float = _SPIN_BUDGET_S) -> None:
-        self.semaphore = semaphore
-        self._budget = spin_budget_s
-        self._average = spin_budget_s / 2
+    def __init__(
+        self,
+        semaphore: Semaphore,
+        count: Callable[[], int],
+        wanted: memoryview,
+        place: int = 0,
+        budget_s: float = _SPIN_BUDGET_S,
+        looks: int | None = None,
+    ) -> None:
+        self._semaphore = semaphore
+        self._count = count
+        self._wanted = wanted
+        self._place = place
+        self._budget = budget_s
+        self._looks = looks
+        self._average = budget_s / 2
         self._waited = 0.0
+        self._fence = Fence()
 
-    def wait(self, timeout_s: float) -> bool:
-        """Take one from the semaphore; False if ``timeout_s`` passed first."""
-        if self.semaphore.try_acquire():
-            self._learn(0.0)
-            return True
+    def wait(self, goal: int, timeout_s: float, look: Callable[[], bool] | None = None) -> bool:
+        """Wait until the count has reached ``goal``; False if ``timeout_s`` passed first.
+
+        Rarely it returns True too early, for news that were seen before. ``look`` is asked right before falling
+        asleep whether there are other news; what comes later wakes.
+        """
         start = perf_counter()
-        taken = (self._average < self._budget and self._spin(start)) or self.semaphore.acquire(timeout_s)
+        is_due = (self._average < self._budget and self._spin(goal, start)) or self._sleep(goal, timeout_s, look)
         self._waited += perf_counter() - start
-        if taken:
-            self._learn(self._waited)
+        if is_due:
+            # One long pause (a learner's update, an evaluation) says little about the next wait: cap its weight.
+            self._average += _MEMORY * (min(self._waited, 4 * self._budget) - self._average)
             self._waited = 0.0
-        return taken
+        return is_due
 
-    def _spin(self, start: float) -> bool:
+    def _spin(self, goal: int, start: float) -> bool:
         end = start + 2 * self._budget
-        try_acquire, pause = self.semaphore.try_acquire, os.sched_yield
-        while True:
+        count, pause, looks = self._count, os.sched_yield, 0
+        first = now = count()
+        while now < goal:
             # Yield first: whoever is to answer may be queued behind us on this very core.
             pause()
-            if try_acquire() or try_acquire():
-                return True
-            if perf_counter() > end:
+            now = count()
+            looks += 1
+            if perf_counter() > end or (looks == self._looks and now == first):
                 return False
+        self._fence()  # what was written before the count was raised is read after
+        return True
 
-    def _learn(self, waited_s: float) -> None:
-        # One long pause (a learner's update, an evaluation) says little about the next wait: cap its weight.
-        self._average += _MEMORY * (min(waited_s, 4 * self._budget) - self._average)
+    def _sleep(self, goal: int, timeout_s: float, look: Callable[[], bool] | None) -> bool:
+        self._wanted[self._place] = goal
+        self._fence()
+        try:
+            return self._count() >= goal or (look is not None and look()) or self._semaphore.acquire(timeout_s)
+        finally:
+            # Without a fence: who has not seen it wakes us once in vain.
+            self._wanted[self._place] = NOBODY_WAITS

@@ -30,7 +30,7 @@ from shoal.engines.lane import Lane
 from shoal.engines.process import shipping
 from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.notes import Note, Notes, pack_fault
-from shoal.engines.process.wake import Fence, Waiter
+from shoal.engines.process.wake import NOBODY_WAITS, Fence, Waiter
 from shoal.engines.process.wire import Channel, FrameError, Kind
 from shoal.errors import ShippingError, Where
 from shoal.faults import Fault, fault_from
@@ -303,9 +303,13 @@ class LaneServer:
 
     def serve(self) -> None:
         """Wait and run until stopped, then close the envs."""
-        control, waiter = self.control, Waiter(self.control.go[self.index])
+        control, index = self.control, self.index
+        count = partial(control.calls.__getitem__, index)
+        wait = Waiter(control.go[index], count, control.awaited, index).wait
+        calls = 0
         while not control.stop[0]:
-            if waiter.wait(_IDLE_SLICE_S) and not control.stop[0]:
+            if wait(calls + 1, _IDLE_SLICE_S) and calls != (now := count()):
+                calls = now
                 self._run()
         self.lane.close()
 
@@ -366,9 +370,11 @@ class LaneServer:
         for _ in notes:
             self.worker.announce()
         control.running[self.index] = -1
+        self._fence()  # the rows are there before it is said that they are
         control.progress[self.index] = self._position
         self._fence()
-        if notes or sum(control.progress) >= control.wanted[0]:
+        wanted = control.wanted[0]
+        if wanted != NOBODY_WAITS and (notes or sum(control.progress) >= wanted):
             control.done.post()
         for kind, env_id, payload in notes:
             self.worker.tell(kind, env_id, payload)

@@ -1,0 +1,48 @@
+"""Steps of the whole pool: one number per lane, instead of several words per env."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.engines.base import Command
+
+if TYPE_CHECKING:
+    from shoal.engines.process.control import Control
+
+
+class Rounds:
+    """Counts them, and tells the lanes.
+
+    Attributes:
+        number: How many there were.
+    """
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._lanes = range(control.plan.lanes)
+        self.number = 0
+        # The block of the last command if that was a round; None after any other.
+        self._block: int | None = None
+
+    def begin(self, block: int) -> None:
+        """Have every lane step all its envs."""
+        control = self._control
+        if self._block != block:
+            control.command_N[:] = Command.STEP
+            control.block_N[:] = block
+            self._block = block
+        self.number = number = self.number + 1
+        rounds = control.rounds
+        for lane in self._lanes:
+            rounds[lane] = number
+        control.call(self._lanes)
+
+    def note_other(self) -> None:
+        """Commands of another kind are about to be written."""
+        self._block = None
+
+    def remind(self, lane: int) -> None:
+        """Tell a lane again of the round that is under way, if there is one."""
+        if self._block is not None:
+            self._control.rounds[lane] = self.number
+        self._control.call((lane,))
