@@ -47,37 +47,41 @@ def encode(value: Any, path: str = "info", *, allow_pickle: bool = False) -> byt
 
 
 def encode_extra(env_id: int, extra: Extra, *, allow_pickle: bool = False) -> bytes:
-    """What goes with one row, as bytes that ``join`` takes."""
-    parts = (
-        (env_id, "env id"),
-        (extra.info, "info"),
-        (extra.objects, "observation"),
-        (extra.final_info, "final_info"),
-        (extra.final_objects, "final_obs"),
-        (extra.has_final, "has_final"),
-    )
-    return _join(b"u", [encode(value, path, allow_pickle=allow_pickle) for value, path in parts])
+    """What goes with one row, as bytes that ``join`` takes: all of it, or no more than the info if that is all."""
+    parts: tuple[tuple[Any, str], ...] = ((env_id, "env id"), (extra.info, "info"))
+    if extra.has_final or any(part is not None for part in (extra.objects, extra.final_info, extra.final_objects)):
+        parts += (
+            (extra.objects, "observation"),
+            (extra.final_info, "final_info"),
+            (extra.final_objects, "final_obs"),
+            (extra.has_final, "has_final"),
+        )
+    out = bytearray(b"u" + _LENGTH.pack(len(parts)))
+    for value, path in parts:
+        _encode(out, value, path, allow_pickle, 0)
+    return bytes(out)
 
 
 def decode_extras(data: bytes, *, allow_pickle: bool = False) -> list[tuple[int, Extra]]:
     """The rows' extras behind joined ``encode_extra``."""
     try:
-        rows = decode(data, allow_pickle=allow_pickle)
         return [
-            (env_id, Extra(info, objects, final_info, final_objects, has_final))
-            for env_id, info, objects, final_info, final_objects, has_final in rows
+            (env_id, Extra(info)) if not rest else (env_id, Extra(info, *_all_of(rest)))
+            for env_id, info, *rest in decode(data, allow_pickle=allow_pickle)
         ]
     except (TypeError, ValueError) as error:
         raise error if isinstance(error, CodecError) else CodecError(f"no extras: {error}") from error
 
 
+def _all_of(rest: list[Any]) -> list[Any]:
+    if len(rest) != 4:
+        raise CodecError(f"no extras: {len(rest)} parts more than an info")
+    return rest
+
+
 def join(encoded: list[bytes]) -> bytes:
     """The encoding of a list, from the encodings of its items."""
-    return _join(b"l", encoded)
-
-
-def _join(tag: bytes, encoded: list[bytes]) -> bytes:
-    return b"".join((tag, _LENGTH.pack(len(encoded)), *encoded))
+    return b"".join((b"l", _LENGTH.pack(len(encoded)), *encoded))
 
 
 def decode(data: bytes | memoryview, *, allow_pickle: bool = False) -> Any:
@@ -86,8 +90,15 @@ def decode(data: bytes | memoryview, *, allow_pickle: bool = False) -> Any:
     Raises:
         CodecError: If the bytes are not something that ``encode`` made.
     """
-    reader = _Reader(memoryview(data), allow_pickle)
-    value = reader.value(0)
+    reader = _Reader(bytes(data), allow_pickle)
+    try:
+        value = reader.value(0)
+    except CodecError:
+        raise
+    except (IndexError, struct.error) as error:
+        raise CodecError("truncated data") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise CodecError(f"bad data: {error}") from error
     if reader.position != len(reader.data):
         raise CodecError(f"{len(reader.data) - reader.position} bytes too many")
     return value
@@ -172,43 +183,51 @@ _MAPPINGS = frozenset({dict, OrderedDict, defaultdict})
 
 
 class _Reader:
-    """Walks over encoded bytes, trusting no length."""
+    """Walks over encoded bytes, trusting no length. Whoever calls it takes an ``IndexError`` for missing bytes."""
 
-    def __init__(self, data: memoryview, allow_pickle: bool) -> None:
+    __slots__ = ("allow_pickle", "data", "position")
+
+    def __init__(self, data: bytes, allow_pickle: bool) -> None:
         self.data = data
         self.position = 0
         self.allow_pickle = allow_pickle
 
-    def take(self, size: int) -> memoryview:
-        end = self.position + size
-        if end > len(self.data):
-            raise CodecError("truncated data")
-        part, self.position = self.data[self.position : end], end
-        return part
+    def byte(self) -> int:
+        at = self.position
+        self.position = at + 1
+        return self.data[at]
 
-    def length(self) -> int:
-        return int(_LENGTH.unpack(self.take(4))[0])
+    def number(self, form: struct.Struct) -> Any:
+        at = self.position
+        self.position = at + form.size
+        return form.unpack_from(self.data, at)[0]
 
     def block(self) -> bytes:
-        return bytes(self.take(self.length()))
+        start = self.position + 4
+        self.position = end = start + _LENGTH.unpack_from(self.data, self.position)[0]
+        if end > len(self.data):
+            raise CodecError("truncated data")
+        return self.data[start:end]
 
-    def items(self, depth: int) -> list[Any]:
-        count = self.length()
+    def count(self) -> int:
+        count: int = self.number(_LENGTH)
         if count > len(self.data) - self.position:  # every item takes at least one byte
             raise CodecError("truncated data")
-        return [self.value(depth + 1) for _ in range(count)]
+        return count
+
+    def items(self, depth: int) -> list[Any]:
+        return [self.value(depth + 1) for _ in range(self.count())]
 
     def value(self, depth: int) -> Any:
         if depth > _MAX_DEPTH + 1:
             raise CodecError("nested too deeply")
-        tag = bytes(self.take(1))
+        at = self.position
+        tag = self.data[at]
+        self.position = at + 1
         decoder = _DECODERS.get(tag)
         if decoder is None:
-            raise CodecError(f"unknown kind of data {tag!r}")
-        try:
-            return decoder(self, depth)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise error if isinstance(error, CodecError) else CodecError(f"bad {tag!r}: {error}") from error
+            raise CodecError(f"unknown kind of data {bytes([tag])!r}")
+        return decoder(self, depth)
 
     def array(self, depth: int) -> np.ndarray[Any, Any]:
         name = self.block().decode("ascii")
@@ -217,7 +236,7 @@ class _Reader:
         shape = self.value(depth + 1)
         if type(shape) is not tuple or any(type(side) is not int or side < 0 for side in shape):
             raise CodecError(f"an array of impossible shape {shape!r}")
-        if bytes(self.take(1)) != b"b":
+        if self.byte() != ord("b"):
             raise CodecError("an array without its bytes")
         dtype, data = np.dtype(name), bytearray(self.block())
         # Numpy takes any 32 bits for a character and fails later, when it is read.
@@ -226,13 +245,10 @@ class _Reader:
         return np.frombuffer(data, dtype).reshape(shape)
 
     def mapping(self, depth: int) -> dict[Any, Any]:
-        count = self.length()
-        if count > len(self.data) - self.position:
-            raise CodecError("truncated data")
-        return {self.value(depth + 1): self.value(depth + 1) for _ in range(count)}
+        return {self.value(depth + 1): self.value(depth + 1) for _ in range(self.count())}
 
     def scalar(self, depth: int) -> Any:
-        if bytes(self.take(1)) != b"a":
+        if self.byte() != ord("a"):
             raise CodecError("a numpy scalar without its array")
         return self.array(depth)[()]
 
@@ -251,24 +267,24 @@ class _Reader:
             raise CodecError(f"a pickle that cannot be loaded here ({type(error).__name__}: {error})") from error
 
 
-_DECODERS: dict[bytes, Callable[[_Reader, int], Any]] = {
-    b"n": lambda r, depth: None,
-    b"t": lambda r, depth: True,
-    b"f": lambda r, depth: False,
-    b"i": lambda r, depth: _INT.unpack(r.take(8))[0],
-    b"I": lambda r, depth: int.from_bytes(r.block(), "little", signed=True),
-    b"F": lambda r, depth: _FLOAT.unpack(r.take(8))[0],
-    b"c": lambda r, depth: complex(_FLOAT.unpack(r.take(8))[0], _FLOAT.unpack(r.take(8))[0]),
-    b"s": lambda r, depth: r.block().decode("utf-8", "surrogatepass"),
-    b"b": lambda r, depth: r.block(),
-    b"l": lambda r, depth: r.items(depth),
-    b"u": lambda r, depth: tuple(r.items(depth)),
-    b"S": lambda r, depth: set(r.items(depth)),
-    b"z": lambda r, depth: frozenset(r.items(depth)),
-    b"d": _Reader.mapping,
-    b"a": _Reader.array,
-    b"g": _Reader.scalar,
-    b"o": _Reader.object_array,
-    b"G": lambda r, depth: GraphInstance(*r.value(depth + 1)),
-    b"P": _Reader.pickled,
+_DECODERS: dict[int, Callable[[_Reader, int], Any]] = {
+    ord("n"): lambda r, depth: None,
+    ord("t"): lambda r, depth: True,
+    ord("f"): lambda r, depth: False,
+    ord("i"): lambda r, depth: r.number(_INT),
+    ord("I"): lambda r, depth: int.from_bytes(r.block(), "little", signed=True),
+    ord("F"): lambda r, depth: r.number(_FLOAT),
+    ord("c"): lambda r, depth: complex(r.number(_FLOAT), r.number(_FLOAT)),
+    ord("s"): lambda r, depth: r.block().decode("utf-8", "surrogatepass"),
+    ord("b"): lambda r, depth: r.block(),
+    ord("l"): lambda r, depth: r.items(depth),
+    ord("u"): lambda r, depth: tuple(r.items(depth)),
+    ord("S"): lambda r, depth: set(r.items(depth)),
+    ord("z"): lambda r, depth: frozenset(r.items(depth)),
+    ord("d"): _Reader.mapping,
+    ord("a"): _Reader.array,
+    ord("g"): _Reader.scalar,
+    ord("o"): _Reader.object_array,
+    ord("G"): lambda r, depth: GraphInstance(*r.value(depth + 1)),
+    ord("P"): _Reader.pickled,
 }

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from shoal.engines.process.launch import WorkerProcess
 
 _SLICE_S = 0.05
-_FEW_LOOKS = 8  # in some microseconds; with a worker on the pool's own core, one look lasts until that one yields
 
 
 class ProcessEngine(ByCommand):
@@ -90,8 +89,8 @@ class ProcessEngine(ByCommand):
         self.take = intake_of(self.rows)
         self._notes = NoteReader(self.config, self.spec)
         self._rounds = Rounds(control)
-        looks = _FEW_LOOKS if len(self.homes.lanes) >= usable_cores() else None
-        self._waiter = Waiter(control.done, partial(sum, control.progress), control.wanted, looks=looks)
+        self._cores = usable_cores()
+        self._waiter = Waiter(control.done, partial(sum, control.progress), control.wanted)
         self._clock = AwakeTime(2 * _SLICE_S)
         self._watch = LaneWatch(weakref.proxy(self))
         for worker in self.crew.workers:
@@ -201,7 +200,7 @@ class ProcessEngine(ByCommand):
         control, goal = self.control, sum(self._taken) + len(self.all_ids)
         if (
             sum(self.owed) == len(self.all_ids)
-            and self._waiter.wait(goal, _SLICE_S, self._has_notes)
+            and self._waiter.wait(goal, _SLICE_S, self._has_notes, is_crowded=len(self.owed) >= self._cores)
             and sum(progress := control.progress.tolist()) == goal
             and not self._has_notes()
             and self.recycler is None
@@ -228,7 +227,9 @@ class ProcessEngine(ByCommand):
             if left <= 0:
                 break
             goal = sum(self._taken) + self._stray + min(at_least - len(done), sum(self.owed))
-            self._look_now_and_then(at_once=not self._waiter.wait(goal, left, self._has_landed))
+            is_crowded = len(self.owed) - self.owed.count(0) >= self._cores
+            woken = self._waiter.wait(goal, left, partial(self._has_landed, len(done)), is_crowded=is_crowded)
+            self._look_now_and_then(at_once=not woken)
         return done
 
     def _look_now_and_then(self, at_once: bool = False) -> None:
@@ -239,8 +240,7 @@ class ProcessEngine(ByCommand):
     def _has_notes(self) -> bool:
         return bool(self.control.notes.tolist() != self._notes_taken)
 
-    def _has_landed(self) -> bool:
-        before = len(self.collected)
+    def _has_landed(self, before: int) -> bool:
         self.drain()
         return len(self.collected) > before
 

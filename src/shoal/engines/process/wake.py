@@ -26,6 +26,7 @@ SEMAPHORE_BYTES = 64  # sem_t is 32 bytes on 64-bit Linux; a cache line keeps ne
 NOBODY_WAITS = 2**62
 
 _SPIN_BUDGET_S = 300e-6
+_FEW_LOOKS = 8  # a few microseconds; but with a worker on the same core, one look lasts until that one yields
 _MEMORY = 0.25  # weight of the newest wait in the running average
 
 # Posting takes a fraction of a microsecond, so the GIL is kept; a real wait releases it.
@@ -95,9 +96,6 @@ class Waiter:
         wanted: The word ``wanted[place]`` tells the other side which count to be woken at.
         place: See there.
         budget_s: For how long an answer may be waited for without sleeping.
-        looks: How often to look at a count that stands still before sleeping all the same, where those who are to
-            raise it need every core: they may all be queued on another one while this one is kept busy looking. Once it
-            is idle, the system moves one of them here, where it stays.
     """
 
     def __init__(
@@ -107,26 +105,34 @@ class Waiter:
         wanted: memoryview,
         place: int = 0,
         budget_s: float = _SPIN_BUDGET_S,
-        looks: int | None = None,
     ) -> None:
         self._semaphore = semaphore
         self._count = count
         self._wanted = wanted
         self._place = place
         self._budget = budget_s
-        self._looks = looks
         self._average = budget_s / 2
         self._waited = 0.0
         self._fence = Fence()
 
-    def wait(self, goal: int, timeout_s: float, look: Callable[[], bool] | None = None) -> bool:
+    def wait(
+        self, goal: int, timeout_s: float, look: Callable[[], bool] | None = None, *, is_crowded: bool = False
+    ) -> bool:
         """Wait until the count has reached ``goal``; False if ``timeout_s`` passed first.
 
-        Rarely it returns True too early, for news that were seen before. ``look`` is asked right before falling
-        asleep whether there are other news; what comes later wakes.
+        Rarely it returns True too early, for news that were seen before.
+
+        Args:
+            goal: The count.
+            timeout_s: For how long.
+            look: Asked right before falling asleep whether there are other news; what comes later wakes.
+            is_crowded: Whether those who are to raise the count need every core. They may then all be queued on
+                another one while this one is kept busy looking; once it is idle, the system moves one of them here,
+                where it stays. So a count that stands still is looked at a few times only.
         """
         start = perf_counter()
-        is_due = (self._average < self._budget and self._spin(goal, start)) or self._sleep(goal, timeout_s, look)
+        looks = _FEW_LOOKS if is_crowded else -1
+        is_due = (self._average < self._budget and self._spin(goal, start, looks)) or self._sleep(goal, timeout_s, look)
         self._waited += perf_counter() - start
         if is_due:
             # One long pause (a learner's update, an evaluation) says little about the next wait: cap its weight.
@@ -134,16 +140,16 @@ class Waiter:
             self._waited = 0.0
         return is_due
 
-    def _spin(self, goal: int, start: float) -> bool:
+    def _spin(self, goal: int, start: float, looks: int) -> bool:
         end = start + 2 * self._budget
-        count, pause, looks = self._count, os.sched_yield, 0
+        count, pause = self._count, os.sched_yield
         first = now = count()
         while now < goal:
             # Yield first: whoever is to answer may be queued behind us on this very core.
             pause()
             now = count()
-            looks += 1
-            if perf_counter() > end or (looks == self._looks and now == first):
+            looks -= 1
+            if perf_counter() > end or (looks == 0 and now == first):
                 return False
         self._fence()  # what was written before the count was raised is read after
         return True
