@@ -65,7 +65,7 @@ def test_a_pool_is_woken_once_for_the_rows_it_waits_for(
     pool.reset()
     waiter, woken = pool.engine._waiter, []
     wait = waiter.wait
-    monkeypatch.setattr(waiter, "wait", lambda timeout_s: woken.append(wait(timeout_s)) or woken[-1])
+    monkeypatch.setattr(waiter, "wait", lambda *args, **how: woken.append(wait(*args, **how)) or woken[-1])
     pool.send(np.zeros(6, np.int64))
     rows = [pool.recv().env_id.tolist() for _ in range(rounds)]
     assert [i for batch in rows for i in batch] == list(range(6))
