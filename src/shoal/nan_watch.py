@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.arrays import ALIGNMENT
+from shoal.arrays import ALIGNMENT, has_true
 from shoal.errors import SpecError, Where
 from shoal.faults import Fault
 
@@ -67,7 +67,7 @@ class NanWatch:
             return True
         for flat in self._flat_obs[block]:
             if flat.size > _FEW:
-                if b"\1" in np.isnan(flat).tobytes():
+                if has_true(np.isnan(flat)):
                     return True
             elif (total := sum(flat.tolist())) != total:
                 return True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.arrays import has_true
 from shoal.errors import ActionError, ArgumentError, NotReset, StateError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Readiness:
     def note_ends(self, ids: Sequence[int] | slice, batch: Batch) -> None:
         """Without autoreset, the envs whose episode has ended wait for their reset."""
         self._over_N[ids] = over = batch.terminated | batch.truncated
-        self.all_ready = self.all_ready and not _has_true(over)
+        self.all_ready = self.all_ready and not has_true(over)
 
     def excuse(self, ids: Iterable[int]) -> None:
         """These envs are out: nobody waits for their reset."""
@@ -72,12 +73,7 @@ class Readiness:
         self._look()
 
     def _look(self) -> None:
-        self.all_ready = not (self.faulted or _has_true(self.fresh_N) or _has_true(self._over_N))
-
-
-def _has_true(mask: npt.NDArray[np.bool_]) -> bool:
-    """``mask.any()``, in a tenth of the time that it takes for a few envs."""
-    return b"\1" in mask.tobytes()
+        self.all_ready = not (self.faulted or has_true(self.fresh_N) or has_true(self._over_N))
 
 
 def masked_ids(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:

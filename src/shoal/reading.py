@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.arrays import span
+from shoal.arrays import has_true, span
 from shoal.batch import NOTHING, Batch
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from shoal.engines.base import Engine, Extra
     from shoal.fault_rows import FaultRows
-
-_TRUE = b"\1"
 
 
 class RowReader:
@@ -217,8 +215,8 @@ class RowReader:
 
 
 def _has_ends(batch: Batch) -> bool:
-    """Whether some episode has ended. Among a few bytes, one is found in a tenth of the time that numpy takes."""
-    return _TRUE in batch.terminated.tobytes() or _TRUE in batch.truncated.tobytes()
+    """Whether some episode has ended."""
+    return has_true(batch.terminated) or has_true(batch.truncated)
 
 
 def _copier(ids: Sequence[int], rows: npt.NDArray[np.int32]) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:

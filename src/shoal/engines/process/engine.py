@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Arena, Rows
-from shoal.engines.base import PHASES, AwakeTime, ByCommand, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.intake import intake_of
 from shoal.engines.lane import closing_on_error
 from shoal.engines.process import shipping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SLICE_S = 0.05
 
 
-class ProcessEngine(ByCommand):
+class ProcessEngine:
     """Runs envs in worker processes."""
 
     name = "process"
