@@ -251,20 +251,3 @@ class AwakeTime:
         now = monotonic()
         passed, self.last = now - self.last, now
         return min(passed, self._longest)
-
-
-class ByCommand:
-    """``step_now`` for engines whose envs are elsewhere: the command is handed over, and its results are waited for."""
-
-    all_ids: list[int]
-    collected: list[int]
-    submit: Callable[..., None]
-    collect: Callable[[int, float | None], list[int]]
-
-    def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
-        """Step every env."""
-        self.collected = []  # until it is known better: an interrupt may come before anybody collects
-        self.submit(self.all_ids, Command.STEP, None, block)
-        if meanwhile is not None:
-            meanwhile()
-        self.collect(len(self.all_ids), None)

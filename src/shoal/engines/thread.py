@@ -22,7 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Rows, RowWriter
-from shoal.engines.base import PHASES, AwakeTime, ByCommand, Command, EngineConfig, Extra, Request, row_layout, shares
+from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
 from shoal.engines.intake import intake_of
 from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
 from shoal.errors import ClosedPool, EnvTimeout, Where
@@ -133,7 +133,7 @@ class ThreadLane:
         return "".join(traceback.format_stack(frame)) if frame else ""
 
 
-class ThreadEngine(ByCommand):
+class ThreadEngine:
     """Runs envs in threads of the caller's process."""
 
     name = "thread"
@@ -248,6 +248,14 @@ class ThreadEngine(ByCommand):
                 self._refused.append(i)
             new.thread.start()
         self._gone.pop(env_id, None)
+
+    def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
+        """Step every env."""
+        self.collected = []  # until it is known better: an interrupt may come before anybody collects
+        self.submit(self.all_ids, Command.STEP, None, block)
+        if meanwhile is not None:
+            meanwhile()
+        self.collect(len(self.all_ids), None)
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Take results as they come."""
