@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
+_DTYPE_OF = {kind: np.dtype(kind) for kind in (float, bool, np.float64, np.float32, np.int64, np.int32)}
 
 
 @dataclass(slots=True)
@@ -61,29 +62,48 @@ def merge_infos(rows: int, infos: Sequence[tuple[int, dict[str, Any]]]) -> dict[
         >>> merge_infos(2, [(0, {"x": 1}), (1, {"x": "one"})])["x"]
         array([1, 'one'], dtype=object)
     """
+    told = _by_key(rows, infos)
+    everyone = [*range(rows)]
+    merged: dict[str, Any] = {}
+    for key, (ids, values) in told.items():
+        is_complete = ids == everyone
+        if isinstance(values[0], dict) and key != "final_obs" and all([isinstance(value, dict) for value in values]):
+            merged[key] = merge_infos(rows, list(zip(ids, values, strict=True)))
+        else:
+            merged[key] = _column(rows, ids, values, is_complete=is_complete, as_objects=key == "final_obs")
+        # An env that has a key of this name itself has more to say with it than a mask has.
+        if f"_{key}" not in told:
+            merged[f"_{key}"] = np.ones(rows, np.bool_) if is_complete else _mask(rows, ids)
+    return merged
+
+
+def _mask(rows: int, ids: list[int]) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(rows, np.bool_)
+    for row in ids:
+        mask[row] = True
+    return mask
+
+
+def _by_key(rows: int, infos: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, tuple[list[int], list[Any]]]:
+    """Who has told of each key, and what."""
+    keys = infos[0][1].keys() if infos else ()
+    if len(infos) == rows and all([info.keys() == keys for _, info in infos]):
+        # Everyone tells of the same, as most envs do on every step.
+        ids = [row for row, _ in infos]
+        return {key: (ids, [info[key] for _, info in infos]) for key in keys}
     told: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in infos:
         for key, value in info.items():
             ids, values = told.setdefault(key, ([], []))
             ids.append(row)
             values.append(value)
-    merged: dict[str, Any] = {}
-    for key, (ids, values) in told.items():
-        if key != "final_obs" and all([isinstance(value, dict) for value in values]):
-            merged[key] = merge_infos(rows, list(zip(ids, values, strict=True)))
-        else:
-            merged[key] = _column(rows, ids, values, as_objects=key == "final_obs")
-        # An env that has a key of this name itself has more to say with it than a mask has.
-        if f"_{key}" not in told:
-            mask = np.zeros(rows, np.bool_)
-            for row in ids:
-                mask[row] = True
-            merged[f"_{key}"] = mask
-    return merged
+    return told
 
 
-def _column(rows: int, ids: list[int], values: list[Any], *, as_objects: bool) -> npt.NDArray[Any]:
+def _column(rows: int, ids: list[int], values: list[Any], *, is_complete: bool, as_objects: bool) -> npt.NDArray[Any]:
     dtype = None if as_objects else _common_dtype(values)
+    if is_complete and dtype is not None and dtype.kind != "O":
+        return np.array(values, dtype)
     column = np.full(rows, None, object) if dtype is None else np.zeros((rows, *getattr(values[0], "shape", ())), dtype)
     for row, value in zip(ids, values, strict=True):
         column[row] = value
@@ -93,10 +113,12 @@ def _column(rows: int, ids: list[int], values: list[Any], *, as_objects: bool) -
 def _common_dtype(values: list[Any]) -> np.dtype[Any] | None:
     """A dtype that keeps every value: that of the first if it can, else a wider one; None if only objects will do."""
     first = values[0]
+    kinds = set(map(type, values))
+    if len(kinds) == 1 and (dtype := _DTYPE_OF.get(type(first))) is not None:
+        return dtype
     if type(first) not in (int, float, bool) and not isinstance(first, (np.number, np.ndarray)):
         return None
-    kinds = set(map(type, values))
-    if len(kinds) == 1 and (type(first) in (float, bool) or isinstance(first, np.number)):
+    if len(kinds) == 1 and isinstance(first, np.number):
         return np.dtype(type(first))
     if kinds == {int} and (dtype := np.array(values).dtype).kind == "i":
         return dtype

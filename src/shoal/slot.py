@@ -23,6 +23,7 @@ Row = tuple[Any, Any, Any, Any, Info]
 
 _NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8})
 _FLAGS = frozenset({bool, np.bool_})
+_ATOMS = frozenset({*_NUMBERS, *_FLAGS, str, bytes, type(None)})  # what cannot change
 
 
 class Autoreset(StrEnum):
@@ -210,7 +211,7 @@ def copy_leaves(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, dict):
-        return {key: copy_leaves(item) for key, item in value.items()}
+        return {key: item if item.__class__ in _ATOMS else copy_leaves(item) for key, item in value.items()}
     if isinstance(value, tuple):
         items = [copy_leaves(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)

@@ -53,6 +53,10 @@ def extras(env_id: Any, info: Any, has_final: bool = False) -> bytes:
     return frame(Kind.EXTRAS, codec.join([codec.encode((env_id, info, None, None, None, has_final))]))
 
 
+def form(number: int, description: Any, lane: int = 0) -> bytes:
+    return frame(Kind.FORM, codec.encode((number, description)), lane)
+
+
 def pickled_info(bomb: bytes) -> bytes:
     """An extra whose info claims to be a pickle, as a pool with ``allow_pickle`` would take it."""
     nothing = codec.encode(None)
@@ -135,6 +139,19 @@ FORGED: dict[str, Callable[[bytes], bytes]] = {
     "an info that is no dict": lambda bomb: extras(BAD, 7),
     "a last row that was none": lambda bomb: extras(BAD, {}, has_final=True),
 }
+NO_FORMS: dict[str, Callable[[bytes], bytes]] = {
+    "a pickle": lambda bomb: frame(Kind.FORM, bomb, 0),
+    "of another worker": lambda bomb: form(1, ((("x", "d", None),), None), lane=1),
+    "of nobody": lambda bomb: form(1, ((("x", "d", None),), None), lane=-7),
+    "with the number of none": lambda bomb: form(0, ((("x", "d", None),), None)),
+    "with a number that is too large": lambda bomb: form(256, ((("x", "d", None),), None)),
+    "with half of what belongs to it": lambda bomb: form(1, (("x", "d", None),)),
+    "with a name that is none": lambda bomb: form(1, (((7, "d", None),), None)),
+    "with an unknown type": lambda bomb: form(1, ((("x", "P", None),), None)),
+    "with a type that is none": lambda bomb: form(1, ((("x", [], ()),), None)),
+    "with an impossible shape": lambda bomb: form(1, ((("x", "float64", (-1,)),), None)),
+    "that fits no slip": lambda bomb: form(1, ((("x", "float64", (10**12,)),), None)),
+}
 GARBLED_FAULTS: dict[str, Callable[[bytes], bytes]] = {
     "noise": lambda bomb: frame(Kind.FAULT, b"no pickle", BAD),
     "nothing": lambda bomb: frame(Kind.FAULT, b"", BAD),
@@ -195,6 +212,25 @@ def test_t32_extras_that_the_worker_cannot_have_lose_only_it(
     case: str, bomb: bytes, make_pool: Callable[..., shoal.Pool]
 ) -> None:
     assert_only_its_worker_is_lost(pool_of(FORGED[case](bomb), "step", make_pool))
+
+
+@pytest.mark.parametrize("case", NO_FORMS)
+def test_t32_what_is_no_form_loses_only_its_worker(
+    case: str, bomb: bytes, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    assert_only_its_worker_is_lost(pool_of(NO_FORMS[case](bomb), "step", make_pool))
+
+
+def test_t32_a_slip_that_nobody_can_read_loses_only_its_worker(make_pool: Callable[..., shoal.Pool]) -> None:
+    pool = make_pool(CountingEnv, 4, env_kwargs={"episode_length": 50}, close_timeout=1.0, **options_of("process"))
+    pool.reset(seed=0)
+    pool.step(ZEROS)
+    pool.engine.control.told[BAD] = 7
+    with pytest.raises(errors.WorkerDied, match="an info of a form that nobody has told of") as caught:
+        pool.step(ZEROS)
+    assert caught.value.env_ids == (0, 1)
+    assert pool.recv(timeout=SOON_S).env_id.tolist() == [2, 3]
+    close_in_time(pool)
 
 
 @pytest.mark.parametrize("case", GARBLED_FAULTS)

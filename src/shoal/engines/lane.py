@@ -180,7 +180,7 @@ class Lane:
         put_obs, elapsed = writer.put_obs, writer.elapsed
         rewards: Any = writer.reward
         flags = () if len(self._writers) == 1 else (writer.terminated, writer.truncated, writer.first)
-        running, place, is_plain = self.running, self.place, self._is_plain
+        running, place, is_plain, own = self.running, self.place, self._is_plain, self._own
         for (env_id, slot), action in zip(self.slots.items(), self._actions(), strict=True):
             running[place] = env_id
             try:
@@ -194,7 +194,6 @@ class Lane:
                             terminated is False
                             and truncated is False
                             and info.__class__ is dict
-                            and not info
                             and reward.__class__ is float
                             and isfinite(reward)
                         ):
@@ -205,6 +204,8 @@ class Lane:
                             elapsed[env_id] = slot.elapsed = slot.elapsed + 1
                             for flag in flags:
                                 flag[env_id] = False
+                            if info:
+                                outcomes[env_id] = Extra(own(info))
                             continue
                     row = slot.conclude(result)
                 extra = self._write(env_id, slot, row, writer)

@@ -144,19 +144,8 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         return tuples_for_objects(batch.obs) if self._has_objects else batch.obs
 
     def _infos(self, batch: Batch, is_news: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-        infos: dict[str, Any] = {}
-        if batch.finals or batch.infos:
-            own = dict(batch.infos)
-            # Row by row, the finals of a row before its info, as Gymnasium adds them: the first to bring a key
-            # decides the type of its array.
-            parts: list[tuple[int, dict[str, Any]]] = []
-            for row in sorted(batch.finals.keys() | own.keys()):
-                if row in batch.finals:
-                    last_obs, last_info = batch.finals[row]
-                    parts.append((row, {"final_obs": last_obs, "final_info": last_info}))
-                if row in own:
-                    parts.append((row, own[row]))
-            infos = merge_infos(len(batch), parts)
+        told = _with_finals(batch) if batch.finals else batch.infos
+        infos = merge_infos(len(batch), told) if told else {}
         if batch.fields:
             self._add_fields(infos, batch, is_news)
         infos["env_id"] = batch.env_id
@@ -176,6 +165,21 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
                 column[~mask] = 0
             infos[name] = column
             infos[f"_{name}"] = mask.copy()
+
+
+def _with_finals(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
+    """What rows have to tell, the finals of a row before its info, as Gymnasium adds them.
+
+    The first to bring a key decides the type of its array.
+    """
+    own, told = dict(batch.infos), []
+    for row in sorted(batch.finals.keys() | own.keys()):
+        if row in batch.finals:
+            last_obs, last_info = batch.finals[row]
+            told.append((row, {"final_obs": last_obs, "final_info": last_info}))
+        if row in own:
+            told.append((row, own[row]))
+    return told
 
 
 def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shoal.arrays import Arena, Columns, Layout, RowLayout, words
+from shoal.engines.process.forms import SLIP_BYTES
 from shoal.engines.process.wake import NOBODY_WAITS, SEMAPHORE_BYTES, Fence, Semaphore
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ class Plan:
         for name, dtype in (("issued", np.int64), ("finished", np.int64), ("host", np.int32)):
             layout.add(name, (rows.num_envs,), dtype)
         layout.add("order", (lanes * capacity,), np.int32)
-        for name in ("command", "flagged", "block"):
+        for name in ("command", "flagged", "block", "told"):
             layout.add(name, (rows.num_envs,), np.uint8)
+        layout.add("slips", (rows.num_envs * SLIP_BYTES,), np.uint8)
         layout.add("progress", (lanes,), np.int64)
         for name in ("rounds", "calls", "awaited"):
             layout.add(name, (lanes,), np.int64)
@@ -76,6 +78,8 @@ class Control:
         self.command = words(self.command_N)
         self.block = words(self.block_N)
         self.flagged = words(self.columns["flagged"])
+        self.told = words(self.columns["told"])
+        self.slips = words(self.columns["slips"])
         self.host = words(self.columns["host"])
         self.order = words(self.columns["order"])
         self.progress = words(self.columns["progress"])
@@ -118,4 +122,5 @@ class Control:
 
     def clear_env(self, env_id: int) -> None:
         """Forget what an env whose worker is dead was told last, so that no other worker takes it for its own."""
+        self.told[env_id] = 0
         self.issued[env_id] = self.finished[env_id] = ((self.issued[env_id] >> 32) + 1) << 32

@@ -122,6 +122,11 @@ class Crew:
                 raise ResourceError(f"no pool can be started here ({error})") from error
             undo.pop_all()
 
+    def count_in(self, specs: dict[int, EnvSpec], faults: list[Fault]) -> None:
+        """Judge envs that were built elsewhere together with those of the workers."""
+        self._specs.update(specs)
+        self._faults += faults
+
     def start(self) -> dict[int, Fault]:
         """Start all workers and wait until each has built its envs; returns those that the pool starts without.
 

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Arena, Rows
-from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.intake import intake_of
 from shoal.engines.lane import closing_on_error
 from shoal.engines.process import shipping
@@ -21,9 +21,9 @@ from shoal.engines.process.notes import NoteReader
 from shoal.engines.process.recycling import Recycler
 from shoal.engines.process.rounds import Rounds
 from shoal.engines.process.wake import Waiter
-from shoal.engines.process.watching import LaneWatch
+from shoal.engines.process.watching import LaneWatch, blame
 from shoal.engines.process.wire import Kind, WireError
-from shoal.errors import ClosedPool, ShoalError, Where, WorkerDied
+from shoal.errors import ClosedPool, ShoalError
 from shoal.faults import Fault, fault_from
 from shoal.machine import resident_bytes, usable_cores
 
@@ -31,22 +31,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shoal.engines.process.launch import WorkerProcess
+    from shoal.spec import EnvSpec
 
 _SLICE_S = 0.05
 
 
 class ProcessEngine:
-    """Runs envs in worker processes."""
+    """Runs envs in worker processes: all of them, or the first ``hosted`` ones. The others have rows here, too."""
 
     name = "process"
     finals_are_columns = False
     has_odd_rows = episodes = None
     take: Callable[[Any], bool] | None = None
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, hosted: int | None = None) -> None:
         self.config = config
+        hosted = hosted or config.num_envs
         self.homes = Homes(
-            config.num_envs,
+            hosted,
             config.num_workers or usable_cores(),
             config.threads_per_worker,
             has_spare=config.recycle_above is not None,
@@ -58,19 +60,23 @@ class ProcessEngine:
         self._stray = 0  # rows that lost workers have published and nobody takes
         self.owed = [0] * lanes
         self._notes_taken = [0] * (self.num_workers + 1)
-        self.all_ids = list(range(config.num_envs))
+        self.all_ids = list(range(hosted))
         self.collected: list[int] = []
         self._refused: list[int] = []
         self.out: set[int] = set()
         self.gone: dict[int, Fault] = {}  # with their worker, until they are built anew
         self.building: set[int] = set()
-        self.incarnations = [0] * config.num_envs
+        self.incarnations = [0] * hosted
         # Envs that were let go, and are to be welcomed at their new homes.
         self.arrivals: list[int] = []
 
-    def start(self) -> None:
-        """Start the workers, let them build their envs, and share memory with them."""
+    def start(self, specs: dict[int, EnvSpec] | None = None, faults: Sequence[Fault] = ()) -> None:
+        """Start the workers, let them build their envs, and share memory with them.
+
+        ``specs`` and ``faults`` are those of envs that were built elsewhere.
+        """
         self.crew = Crew(self.config, [self.homes.shares_of(w) for w in range(self.num_workers)])
+        self.crew.count_in(specs or {}, list(faults))
         # A pool that is dropped or forgotten still ends its workers, at exit before multiprocessing waits for them.
         # The finalizer must not hold the engine itself.
         self._finalizer = Finalize(self, self.crew.close, exitpriority=10)
@@ -85,9 +91,9 @@ class ProcessEngine:
             for i, lane in enumerate(self.homes.lane_of):
                 control.host[i] = lane
             self.faults.update(self.crew.attach(control, plan))
-        self.gone = {i: fault for i, fault in self.faults.items() if self.homes.worker_of(i) in self.crew.lost}
+        self.gone = {i: self.faults[i] for worker in self.crew.lost for i in self.homes.envs_of(worker)}
         self.take = intake_of(self.rows)
-        self._notes = NoteReader(self.config, self.spec)
+        self._notes = NoteReader(self.config, self.spec, control, self.homes)
         self._rounds = Rounds(control)
         self._cores = usable_cores()
         self._waiter = Waiter(control.done, partial(sum, control.progress), control.wanted)
@@ -148,7 +154,7 @@ class ProcessEngine:
         try:
             if index in self.crew.lost:
                 self.crew.bury(index)
-                self._open_place(index)
+                self.open_place(index)
             self.gone.pop(env_id, None)
             self.building.add(env_id)
         except ClosedPool:
@@ -157,12 +163,13 @@ class ProcessEngine:
             fault = fault_from(error, env_id=env_id, phase="construct")
             self.gone[env_id] = replace(fault, where=replace(fault.where, worker=index))
 
-    def _open_place(self, index: int) -> None:
+    def open_place(self, index: int) -> None:
         """Start a worker without envs where there is none."""
         for lane in self.homes.lanes_of(index):
             self.control.clear_lane(lane, self.homes.lane_ids[lane], self._rounds.number)
             self._taken[lane] = self.owed[lane] = 0
             self._watch.forgive(lane)
+            self._notes.forms.forget(lane)
         self.control.notes[index] = self._notes_taken[index] = 0
         self.crew.replace(index, self.control.plan, self._rounds.number)
 
@@ -182,7 +189,7 @@ class ProcessEngine:
             try:
                 worker.channel.send(Kind.REQUESTS, -1, payload, partial(self._wait_for, worker))
             except WireError as error:
-                self.lose(worker, worker.end_after(error), worker.last_words())
+                self._lose_after(error, worker)
 
     def _wait_for(self, worker: WorkerProcess) -> None:
         """While a worker does not take what it is sent: it may be dead, or hang in an env."""
@@ -203,6 +210,7 @@ class ProcessEngine:
             and self._waiter.wait(goal, _SLICE_S, self._has_notes, is_crowded=len(self.owed) >= self._cores)
             and sum(progress := control.progress.tolist()) == goal
             and not self._has_notes()
+            and self._notes.forms.is_silent
             and self.recycler is None
             and not self.crew.lost
         ):
@@ -256,12 +264,17 @@ class ProcessEngine:
             if worker in self.crew.lost:
                 self._stray += now - taken  # it may still be dying, and its envs have been given up
                 continue
-            if control.notes[worker] != self._notes_taken[worker] and not self._take_notes(worker):
-                continue  # rows without their messages are not whole: the worker is lost, and they with it
             ids = self.homes.lane_ids[lane]
             if now - taken != len(ids):
                 ring, size, order = lane * self.homes.capacity, self.homes.capacity, control.order
                 ids = [order[ring + position % size] for position in range(taken, now)]
+            try:
+                self._take_notes(worker)
+                if not self._notes.forms.is_silent:
+                    self.extras.update(self._notes.forms.read(lane, ids))
+            except WireError as error:
+                self._lose_after(error, self.crew.workers[worker])
+                continue  # rows without what goes with them are not whole: the worker is lost, and they with it
             if self.out:
                 self.out.difference_update(ids)
                 self.building.difference_update(ids)
@@ -269,67 +282,61 @@ class ProcessEngine:
             self.owed[lane] -= now - taken
             self.collected += ids if self.recycler is None else self.recycler.take_home(ids)
 
-    def _take_notes(self, index: int) -> bool:
-        """Read the messages that a worker has announced; False if it is lost instead.
+    def _take_notes(self, index: int) -> None:
+        """Read the messages that a worker has announced.
 
-        It is sending them now, or dead, or stopped in the middle.
+        Raises:
+            WireError: If it is dead, or has stopped in the middle, or sends what makes no sense.
         """
+        if self._notes_taken[index] == self.control.notes[index]:
+            return
         worker = self.crew.workers[index]
-        command = self._command_owed_by(worker)
+        command = self.command_owed_by(worker)
         patience = Patience(worker, self.config.timeouts.of(command, is_building=bool(self.building)))
-        commands = {i: self.control.command[i] for i in self._owed_by(worker)}
-        try:
-            while self._notes_taken[index] < self.control.notes[index]:
-                frame = worker.channel.receive(_SLICE_S)
-                if frame is None:
-                    patience()
-                    continue
-                self._notes_taken[index] += 1
-                for env_id, outcome in self._notes.read(frame, worker, commands):
-                    if isinstance(outcome, Fault):
-                        self.faults[env_id] = outcome
-                    else:
-                        self.extras[env_id] = outcome
-        except WireError as error:
-            self.lose(worker, worker.end_after(error), worker.last_words())
-            return False
-        return True
+        commands = {i: self.control.command[i] for i in self.owed_by(worker)}
+        while self._notes_taken[index] < self.control.notes[index]:
+            frame = worker.channel.receive(_SLICE_S)
+            if frame is None:
+                patience()
+                continue
+            self._notes_taken[index] += 1
+            for env_id, outcome in self._notes.read(frame, worker, commands):
+                if isinstance(outcome, Fault):
+                    self.faults[env_id] = outcome
+                else:
+                    self.extras[env_id] = outcome
 
     # ------------------------------------------------------------------ faults
+
+    def _lose_after(self, error: WireError, worker: WorkerProcess) -> None:
+        self.lose(worker, worker.end_after(error), worker.last_words())
 
     def lose(self, worker: WorkerProcess, why: str, last_words: str, hung: Fault | None = None) -> None:
         """Turn every command that a lost worker owes into a fault: a hung env's own, the worker's for the rest."""
         if worker.index in self.crew.lost:
             return  # found out by another way a moment ago
-        owed = self._owed_by(worker) + [i for i in self.arrivals if self.homes.worker_of(i) == worker.index]
-        lanes, env_ids = self.homes.lanes_of(worker.index), self.homes.envs_of(worker.index)
-        at_work = [i for lane in lanes if (i := self.control.running[lane]) in self.homes.lane_ids[lane]]
-        culprits = at_work if hung is None else list(hung.where.env_ids)
-        where = Where(tuple(env_ids), PHASES[self._command_owed_by(worker)], worker.index, worker.pid)
-        told = f" (env {at_work[0]} was at work)" if len(at_work) == 1 and hung is None else ""
-        lost = Fault(where, f"the worker process is gone: {why}{told}", last_words, error_class=WorkerDied)
-        for i in env_ids:
-            # Whoever was at work is to blame; if that cannot be told, everyone is.
-            is_collateral = len(culprits) == 1 and i not in culprits
-            self.gone[i] = hung if hung and i in culprits else replace(lost, is_collateral=is_collateral)
+        owed = self.owed_by(worker) + [i for i in self.arrivals if self.homes.worker_of(i) == worker.index]
+        lost, own = blame(self, worker, why, last_words, hung)
+        self.gone |= own
         for i in owed:
             self.faults[i] = self.gone[i]
             self.collected.append(i)
         self.arrivals = [i for i in self.arrivals if i not in owed]
         self.out.difference_update(owed)
         self.building.difference_update(owed)
-        for lane in lanes:
+        for lane in self.homes.lanes_of(worker.index):
             self.owed[lane] = 0
         # Nearly last, so that what an interrupt leaves half done is done again.
         self.crew.lost[worker.index] = lost
         if self.recycler is not None:
             self.recycler.note_loss(worker.index)
 
-    def _command_owed_by(self, worker: WorkerProcess) -> Command:
-        owed = self._owed_by(worker)
+    def command_owed_by(self, worker: WorkerProcess) -> Command:
+        """What this worker was told last."""
+        owed = self.owed_by(worker)
         return Command(self.control.command[owed[0]]) if owed else Command.STEP
 
-    def _owed_by(self, worker: WorkerProcess) -> list[int]:
+    def owed_by(self, worker: WorkerProcess) -> list[int]:
         """Envs of this worker whose results have not been taken."""
         return [
             i
@@ -344,17 +351,6 @@ class ProcessEngine:
             self._rounds.remind(lane)
 
     # ------------------------------------------------------------------ homes
-
-    def open_worker(self, index: int, lanes: list[tuple[int, range]], predecessor: int) -> None:
-        """Start a worker with these lanes, and no envs, in a free place."""
-        self.homes.give_lanes(index, lanes)
-        self.crew.give_lanes(index, lanes, predecessor)
-        self._open_place(index)
-
-    def rehost(self, env_id: int, lane: int) -> None:
-        """Make another lane the home of an env."""
-        self.homes.move(env_id, lane)
-        self.control.host[env_id] = lane
 
     def _welcome(self) -> None:
         """Send on those that were let go. What is refused meanwhile is finished all the same."""
@@ -387,7 +383,7 @@ class ProcessEngine:
 
     def release(self) -> None:
         """Let go of the shared memory; it goes with the last view of it."""
-        for name in ("rows", "control", "take", "_waiter", "_rounds"):
+        for name in ("rows", "control", "take", "_waiter", "_rounds", "_notes"):
             self.__dict__.pop(name, None)
 
     @property

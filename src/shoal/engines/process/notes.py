@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.engines.base import PHASES, Command, EngineConfig, Extra
 from shoal.engines.process import codec, shipping
+from shoal.engines.process.forms import FormReader
 from shoal.engines.process.wire import Frame, FrameError, Kind
 from shoal.errors import Where
 from shoal.faults import Fault, fault_from
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shoal.engines.lane import Lane
+    from shoal.engines.process.control import Control
+    from shoal.engines.process.forms import FormWriter
+    from shoal.engines.process.homes import Homes
     from shoal.engines.process.launch import WorkerProcess
     from shoal.spec import EnvSpec
 
@@ -27,10 +31,11 @@ Note = tuple[Kind, int, bytes]
 
 
 class Notes:
-    """Outcomes of one lane that are more than a row, as messages."""
+    """Outcomes of one lane that are more than a row and its slip, as messages."""
 
-    def __init__(self, lane: Lane, allow_pickle: bool) -> None:
+    def __init__(self, lane: Lane, forms: FormWriter, allow_pickle: bool) -> None:
         self._lane = lane
+        self._forms = forms
         self._allow_pickle = allow_pickle
         self._extras: list[bytes] = []
         self._notes: list[Note] = []
@@ -56,14 +61,23 @@ class Notes:
         notes = self._notes
         if self._extras:
             notes.append((Kind.EXTRAS, -1, codec.join(self._extras)))
+        for number, form in self._forms.news:
+            notes.append((Kind.FORM, self._lane.place, codec.encode((number, form.described()))))
+        self._forms.news.clear()
         self._extras, self._notes = [], []
         return notes
 
 
 class NoteReader:
-    """Takes messages apart, believing nothing that the worker which sent them could not say."""
+    """Takes messages apart, believing nothing that the worker which sent them could not say.
 
-    def __init__(self, config: EngineConfig, spec: EnvSpec) -> None:
+    Attributes:
+        forms: Reads the infos that need no message.
+    """
+
+    def __init__(self, config: EngineConfig, spec: EnvSpec, control: Control, homes: Homes) -> None:
+        self.forms = FormReader(control, len(homes.lanes))
+        self._homes = homes
         self._allow_pickle = config.allow_pickle
         self._num_objects = sum(not leaf.is_array for leaf in spec.observation.leaves)
         self._has_finals = config.autoreset is Autoreset.SAME_STEP
@@ -81,6 +95,9 @@ class NoteReader:
         """
         if frame.kind is Kind.EXTRAS:
             return self._read_extras(frame.payload, commands)
+        if frame.kind is Kind.FORM and frame.env_id in self._homes.lanes_of(worker.index):
+            self._read_form(frame)
+            return []
         command = commands.get(frame.env_id)
         if frame.kind is Kind.FAULT and command is not None:
             return [(frame.env_id, _read_fault(frame))]
@@ -99,6 +116,13 @@ class NoteReader:
             if not self._can_be(extra):
                 raise FrameError(0, f"an info of env {env_id} that cannot be one")
         return [*extras]
+
+    def _read_form(self, frame: Frame) -> None:
+        try:
+            number, description = codec.decode(frame.payload)
+            self.forms.learn(frame.env_id, number, description)
+        except (TypeError, ValueError) as error:
+            raise FrameError(0, f"no form: {error}") from error
 
     def _can_be(self, extra: Extra) -> bool:
         has_final = extra.has_final

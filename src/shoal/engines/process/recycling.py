@@ -94,7 +94,9 @@ class Recycler:
             ids, lanes = engine.homes.envs_of(leaving), engine.homes.lanes_of(place)
             parts = shares(len(ids), min(len(ids), len(lanes)))
             self._lanes = [(lane, range(ids[p[0]], ids[p[-1]] + 1)) for lane, p in zip(lanes, parts, strict=False)]
-        engine.open_worker(place, self._lanes, leaving)
+        engine.homes.give_lanes(place, self._lanes)
+        engine.crew.give_lanes(place, self._lanes, predecessor=leaving)
+        engine.open_place(place)
         self._heirs = {i: lane for lane, part in self._lanes for i in part}
         self._leaving, self._born[place] = leaving, self.count + 1
         engine.control.leaving[leaving] = True
@@ -204,7 +206,7 @@ class Recycler:
         request, block, heir = self._moving.pop(env_id)
         answer = engine.extras.pop(env_id, None)
         engine.faults.pop(env_id, None)  # it had no body to let go of
-        engine.rehost(env_id, heir)
+        self._rehost(env_id, heir)
         if not self._has_heir():  # found out now, it gives way to another; later, it would take this env with it
             worker = engine.crew.workers[self._free]
             engine.lose(worker, worker.how_it_ended(), worker.last_words())
@@ -228,8 +230,13 @@ class Recycler:
                 return  # who builds its envs anew tries again, in the same place
             for i in engine.homes.envs_of(worker):
                 engine.control.clear_env(i)
-                engine.rehost(i, self._heirs[i])
+                self._rehost(i, self._heirs[i])
             self._retire_if_empty()
+
+    def _rehost(self, env_id: int, lane: int) -> None:
+        """Make another lane the home of an env."""
+        self._engine.homes.move(env_id, lane)
+        self._engine.control.host[env_id] = lane
 
     def _retire_if_empty(self) -> None:
         engine, leaving = self._engine, self._leaving

@@ -1,15 +1,17 @@
-"""Looking for workers that died, lanes that do not move, and workers that grow."""
+"""Looking for workers that died, lanes that do not move, and workers that grow; and who is to blame for a loss."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shoal.engines.base import PHASES, Command
-from shoal.errors import EnvTimeout, Where
+from shoal.errors import EnvTimeout, Where, WorkerDied
 from shoal.faults import Fault
 
 if TYPE_CHECKING:
     from shoal.engines.process.engine import ProcessEngine
+    from shoal.engines.process.launch import WorkerProcess
 
 _LOOK_EVERY_S = 1.0  # at the memory of workers
 
@@ -91,3 +93,23 @@ class LaneWatch:
         ids = engine.homes.lane_ids[lane]
         owed = [i for i in ids if i in engine.out] or ids
         return next((i for i in owed if i in engine.building), owed[0])
+
+
+def blame(
+    engine: ProcessEngine, worker: WorkerProcess, why: str, last_words: str, hung: Fault | None
+) -> tuple[Fault, dict[int, Fault]]:
+    """The fault of a worker that is gone, and those of its envs.
+
+    Whoever was at work is to blame, or has hung; if that cannot be told, everyone is.
+    """
+    lanes, env_ids = engine.homes.lanes_of(worker.index), engine.homes.envs_of(worker.index)
+    at_work = [i for lane in lanes if (i := engine.control.running[lane]) in engine.homes.lane_ids[lane]]
+    culprits = at_work if hung is None else list(hung.where.env_ids)
+    where = Where(tuple(env_ids), PHASES[engine.command_owed_by(worker)], worker.index, worker.pid)
+    told = f" (env {at_work[0]} was at work)" if len(at_work) == 1 and hung is None else ""
+    lost = Fault(where, f"the worker process is gone: {why}{told}", last_words, error_class=WorkerDied)
+    has_culprit = len(culprits) == 1
+    return lost, {
+        i: hung if hung and i in culprits else replace(lost, is_collateral=has_culprit and i not in culprits)
+        for i in env_ids
+    }

@@ -39,6 +39,7 @@ class Kind(IntEnum):
     EXTRAS = 5  # worker: what rows hold beyond their columns
     VALUE = 6  # worker: the answer to a call
     FAULT = 7  # worker: an env failed
+    FORM = 8  # worker: what infos in slips look like from now on
 
 
 class Frame(NamedTuple):

@@ -29,6 +29,7 @@ from shoal.engines.base import Command, EngineConfig, Extra, Request
 from shoal.engines.lane import Lane
 from shoal.engines.process import shipping
 from shoal.engines.process.control import Control, Plan
+from shoal.engines.process.forms import FormWriter
 from shoal.engines.process.notes import Note, Notes, pack_fault
 from shoal.engines.process.wake import NOBODY_WAITS, Fence, Waiter
 from shoal.engines.process.wire import Channel, FrameError, Kind
@@ -300,6 +301,7 @@ class LaneServer:
         self._position = 0
         self._rounds = rounds
         self._fence = Fence()
+        self._forms = FormWriter(self.control)
 
     def serve(self) -> None:
         """Wait and run until stopped, then close the envs."""
@@ -325,13 +327,18 @@ class LaneServer:
             self._run_pending()
 
     def _step_all(self) -> None:
+        self._forms.wipe_all()
         outcomes = self.lane.step_all(self.control.block[self._first])
         self._position += len(self.lane.slots)
         self._publish(self._notes(outcomes) if outcomes else [])
 
     def _notes(self, outcomes: dict[int, Extra | Fault]) -> list[Note]:
-        notes = Notes(self.lane, self.allow_pickle)
-        for env_id, outcome in outcomes.items():
+        put = self._forms.put
+        rest = [(i, outcome) for i, outcome in outcomes.items() if isinstance(outcome, Fault) or not put(i, outcome)]
+        if not rest:
+            return []
+        notes = Notes(self.lane, self._forms, self.allow_pickle)
+        for env_id, outcome in rest:
             notes.add(env_id, outcome, Command.STEP)
         return notes.take()
 
@@ -340,16 +347,17 @@ class LaneServer:
         issued, finished, command, block = control.issued, control.finished, control.command, control.block
         flagged, running, host, index = control.flagged, control.running, control.host, self.index
         ring = index * self._capacity
-        notes = Notes(self.lane, self.allow_pickle)
+        notes = Notes(self.lane, self._forms, self.allow_pickle)
         count = 0
         for env_id in self.lane.env_ids:
             sequence = issued[env_id]
             if sequence == finished[env_id] or host[env_id] != index:
                 continue
             running[index] = env_id
+            self._forms.wipe(env_id)
             request = self.worker.request_for(env_id) if flagged[env_id] else None
             outcome = run(env_id, command[env_id], request, block[env_id])
-            if outcome is not None:
+            if outcome is not None and (isinstance(outcome, Fault) or not self._forms.put(env_id, outcome)):
                 notes.add(env_id, outcome, Command(command[env_id]))
             finished[env_id] = sequence
             control.order[ring + self._position % self._capacity] = env_id
