@@ -256,6 +256,7 @@ TORCHRL = "torchrl.envs"
 PUFFER = "pufferlib.vector"
 
 _two_workers = partial(shoal_pool, engine="process", num_workers=NUM_WORKERS)
+_with_caller = partial(_two_workers, inline=True)
 
 _MEASURED = (
     Contender("raw-loop", "raw loop, one process", "gymnasium", SYNC_AND_POLICY | MEMORY, raw_loop),
@@ -292,6 +293,14 @@ _MEASURED = (
     Contender("shoal-process", "shoal process, 2 workers", "shoal", SYNC_AND_POLICY, _two_workers),
     Contender(
         "shoal-process-views", "shoal process, 2 workers, views", "shoal", SYNC, partial(_two_workers, copy=False)
+    ),
+    Contender("shoal-inline", "shoal process, 1 worker + caller", "shoal", SYNC_AND_POLICY, _with_caller),
+    Contender(
+        "shoal-inline-views",
+        "shoal process, 1 worker + caller, views",
+        "shoal",
+        SYNC,
+        partial(_with_caller, copy=False),
     ),
     Contender("shoal-auto", "shoal auto", "shoal", SYNC_AND_POLICY, partial(shoal_pool, engine="auto")),
     Contender(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harness import LoadReport, Result
 
 ASYNC_PEERS = ("gymnasium-async", "sb3-subproc", "tianshou-subproc", "tianshou-shmem")
+PROCESS_FORMS = ("shoal-process", "shoal-inline")
 POLICY_PEERS = ("gymnasium-sync", "gymnasium-async", "moolib", "sb3-dummy", "sb3-subproc")
 _UNEVEN_PARTS = (("shoal-thread-async", 0.75), ("shoal-process-async", 0.55), ("shoal-process-threads-async", 0.55))
 
@@ -62,15 +63,20 @@ class Verdict:
     """References that did not run, where others of the same target did."""
 
 
-def _targets() -> Iterator[Target | CallTarget]:
+def _process_targets(form: str) -> Iterator[Target | CallTarget]:
     for load in ("cartpole-8", "cartpole-32"):
-        yield from (Target(load, "shoal-process", 10, (peer,)) for peer in ASYNC_PEERS)
-        yield Target(load, "shoal-process", 1.5, ("gymnasium-sync",))
-        yield Target(load, "shoal-process", 1.5, ("moolib",))
+        yield from (Target(load, form, 10, (peer,)) for peer in ASYNC_PEERS)
+        yield Target(load, form, 1.5, ("gymnasium-sync",))
+        yield Target(load, form, 1.5, ("moolib",))
     for load in ("spin100us-8", "spin100us-32", "spin1ms-8", "spin1ms-32"):
-        yield Target(load, "shoal-process-views", 0.9, ("raw-loop",), scale=2)
-        yield Target(load, "shoal-process", 0.85, ("raw-loop",), scale=2)
-    yield CallTarget("noop-8", "shoal-process", 16)
+        yield Target(load, f"{form}-views", 0.9, ("raw-loop",), scale=2)
+        yield Target(load, form, 0.85, ("raw-loop",), scale=2)
+    yield CallTarget("noop-8", form, 16)
+
+
+def _targets() -> Iterator[Target | CallTarget]:
+    for form in PROCESS_FORMS:
+        yield from _process_targets(form)
     yield Target("cartpole-8", "shoal-serial", 1.0, ("gymnasium-sync",))
     yield Target("dict-8", "shoal-serial", 1.5, ("gymnasium-sync",))
     for contender, part in _UNEVEN_PARTS:

@@ -41,6 +41,7 @@ def make_vec(
     step_timeout: float | None = 60.0,
     close_timeout: float = 5.0,
     threads_per_worker: int = 1,
+    inline: bool = False,
     allow_pickle: bool = False,
 ) -> ShoalVectorEnv:
     """Many envs as one ``gymnasium.vector.VectorEnv``.
@@ -76,6 +77,9 @@ def make_vec(
         step_timeout: Seconds an env may take to step.
         close_timeout: Seconds that ``close`` may take before it ends workers by force.
         threads_per_worker: Envs of one worker process that may run at the same time, for envs that wait.
+        inline: Whether your thread is one of the ``num_workers`` and steps the last share of the envs itself while the
+            worker processes step theirs. Nothing is faster for cheap envs; but an env that hangs or crashes there does
+            so in your program.
         allow_pickle: Whether infos and observations that are not plain data may leave a worker as pickles.
 
     Example:

@@ -64,6 +64,15 @@ class TestProcessWithLanes(OfShoal):
     make = partial(two_workers, threads_per_worker=2)
 
 
+class TestInline(OfShoal):
+    make = partial(two_workers, inline=True)
+
+
+@pytest.mark.slow
+class TestInlineWithLanes(OfShoal):
+    make = partial(shoal.make_pool, engine="process", num_workers=3, threads_per_worker=2, inline=True)
+
+
 @pytest.mark.slow
 class TestOneProcess(OfShoal):
     make = partial(shoal.make_pool, engine="process", num_workers=1)
@@ -110,7 +119,7 @@ class MovesEveryone(ByCommand):
     def submit(self, ids: Sequence[int], command: Any, requests: Any = None, block: int = 0) -> None:
         super().submit(ids, command, requests, block)
         if len(ids) < self.config.num_envs and not requests:
-            self._lane.run(next(i for i in range(self.config.num_envs) if i not in ids), command, None, block)
+            self.lane.run(next(i for i in range(self.config.num_envs) if i not in ids), command, None, block)
 
 
 class HidesCauses(ByCommand):

@@ -55,10 +55,12 @@ class Shape(NamedTuple):
     num_envs: int
     num_workers: int | None = None
     threads_per_worker: int = 1
+    inline: bool = False
 
     def __str__(self) -> str:
         workers = f"-{self.num_workers}w" if self.num_workers else ""
-        return f"{self.engine}-{self.num_envs}{workers}{f'-{self.threads_per_worker}t' * (self.threads_per_worker > 1)}"
+        threads = f"-{self.threads_per_worker}t" * (self.threads_per_worker > 1)
+        return f"{self.engine}-{self.num_envs}{workers}{threads}{'-inline' * self.inline}"
 
 
 SHAPES = [
@@ -69,9 +71,11 @@ SHAPES = [
     Shape("process", 4, 2),
     Shape("process", 5, 1, 3),
     Shape("process", 5, 2, 2),
+    Shape("process", 4, 2, inline=True),
+    Shape("process", 5, 3, 2, inline=True),
 ]
-SMALL_SHAPES = [Shape("serial", 3), Shape("thread", 4), Shape("process", 3, 2)]
-QUICK_SHAPES = {Shape("serial", 3), Shape("thread", 4), Shape("process", 4, 2)}
+SMALL_SHAPES = [Shape("serial", 3), Shape("thread", 4), Shape("process", 3, 2), Shape("process", 3, 2, inline=True)]
+QUICK_SHAPES = {Shape("serial", 3), Shape("thread", 4), Shape("process", 4, 2), Shape("process", 4, 2, inline=True)}
 
 
 def in_stages(shapes: list[Shape], *more: Any) -> list[Any]:
@@ -85,7 +89,7 @@ def in_stages(shapes: list[Shape], *more: Any) -> list[Any]:
 def open_pool(env: Any, shape: Shape, **settings: Any) -> Pool:
     place = {} if shape.num_workers is None else {"num_workers": shape.num_workers}
     if shape.engine == "process":
-        place["threads_per_worker"] = shape.threads_per_worker
+        place |= {"threads_per_worker": shape.threads_per_worker, "inline": shape.inline}
     return shoal.make_pool(env, shape.num_envs, engine=shape.engine, **place, **settings)
 
 

@@ -112,6 +112,7 @@ class EngineConfig:
         one_by_one: Whether results are wanted as each env finishes, or all at once.
         num_workers: How many threads or processes; None lets the engine choose.
         threads_per_worker: Lanes in each worker process.
+        inline: Whether the caller's thread is one of the workers, if these are processes.
         start_method: How worker processes start.
         affinity: CPUs for worker processes, given out in turn; None leaves them to the system.
         seed: Root of the pool's seeds, if it has one.
@@ -135,6 +136,7 @@ class EngineConfig:
     one_by_one: bool = False
     num_workers: int | None = None
     threads_per_worker: int = 1
+    inline: bool = False
     start_method: str | None = None
     affinity: Sequence[int] | None = None
     allow_pickle: bool = False

@@ -35,12 +35,25 @@ def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
         raise ArgumentError(
             f"engine: the {name} engine runs NativeEnv classes without wrappers, and {config.name} is none"
         )
+    if config.inline:
+        name, reason = _with_caller(name, config, reason, is_chosen_here)
     try:
         return _started(name, config), reason
     except ShippingError as error:
         if not is_chosen_here or _wants_workers(config):
             raise
         return _started("serial", config), f"it has to stay in this process: {error}"
+
+
+def _with_caller(name: str, config: EngineConfig, reason: str, is_chosen_here: bool) -> tuple[str, str]:
+    """What is to run when the caller is one of the workers: alone, it is the serial engine."""
+    from shoal.engines.inline import lanes_with_caller
+
+    if name != "process":
+        if not is_chosen_here:
+            raise ArgumentError(f"inline: the caller can be one of the workers of engine='process', not of {name!r}")
+        return name, reason
+    return ("inline", reason) if lanes_with_caller(config) > 1 else ("serial", "the caller is the only worker")
 
 
 def _started(name: str, config: EngineConfig) -> Engine:
@@ -67,6 +80,10 @@ def _class_of(name: str) -> Callable[[EngineConfig], Engine]:
         from shoal.engines.process import ProcessEngine
 
         return ProcessEngine
+    if name == "inline":
+        from shoal.engines.inline import InlineEngine
+
+        return InlineEngine
     if name == "kernel":
         from shoal.engines.kernel.engine import KernelEngine
 

@@ -20,6 +20,13 @@ class SerialEngine:
     """Runs a command when its result is asked for, in the order of submission.
 
     Deadlines cannot be enforced here: an env that hangs, hangs its caller. Use the process engine for such envs.
+
+    Args:
+        config: What every engine is told.
+        env_ids: The envs to run; None for all of them.
+
+    Attributes:
+        lane: The envs. Whoever builds them and gives them rows need not call ``start``.
     """
 
     name = "serial"
@@ -30,25 +37,30 @@ class SerialEngine:
     has_odd_rows = None
     episodes = None
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, env_ids: Sequence[int] | None = None) -> None:
         self.config = config
         self.extras: dict[int, Extra] = {}
         self.faults: dict[int, Fault] = {}
-        self._lane = Lane(config, range(config.num_envs))
+        self._all_ids = list(range(config.num_envs) if env_ids is None else env_ids)
+        self.lane = Lane(config, self._all_ids)
         self._queue: deque[tuple[int, Command, Request | None, int]] = deque()
         self._all_step_in_block: int | None = None
-        self._all_ids = list(range(config.num_envs))
         self.collected: list[int] = []
 
     def start(self) -> None:
         """Build the envs one by one."""
         with closing_on_error(self.close):
-            self.faults.update(spared(self.config, self._lane.build()))
-            self.spec = common_spec(self._lane.specs, lambda env_id: None)
+            self.faults.update(spared(self.config, self.lane.build()))
+            self.spec = common_spec(self.lane.specs, lambda env_id: None)
             layout = row_layout(self.config, self.spec)
             self.rows = Rows(layout, layout.private())
-            self._lane.attach(self.rows)
+            self.lane.attach(self.rows)
             self.take = intake_of(self.rows)
+
+    @property
+    def num_queued(self) -> int:
+        """How many commands are to be run."""
+        return len(self._queue) if self._all_step_in_block is None else len(self._all_ids)
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env."""
@@ -74,7 +86,7 @@ class SerialEngine:
                 return self._step_all()
             self._queue.extend((i, Command.STEP, None, self._all_step_in_block) for i in self._all_ids)
             self._all_step_in_block = None
-        run, queue = self._lane.run, self._queue
+        run, queue = self.lane.run, self._queue
         done: list[int] = []
         self.collected = done
         end = None if timeout_s is None else monotonic() + timeout_s
@@ -89,12 +101,13 @@ class SerialEngine:
     def _step_all(self) -> list[int]:
         block, self._all_step_in_block = self._all_step_in_block or 0, None
         self.collected = self._all_ids
-        outcomes = self._lane.step_all(block)
+        outcomes = self.lane.step_all(block)
         for env_id, outcome in outcomes.items():
             if isinstance(outcome, Fault) and isinstance(outcome.cause, KeyboardInterrupt):
                 # Ctrl-C stopped the loop here; the envs behind this one have not moved, and will when asked again.
-                self.collected = self._all_ids[: env_id + 1]
-                self._queue.extend((i, Command.STEP, None, block) for i in self._all_ids[env_id + 1 :])
+                moved = self._all_ids.index(env_id) + 1
+                self.collected = self._all_ids[:moved]
+                self._queue.extend((i, Command.STEP, None, block) for i in self._all_ids[moved:])
             self._keep(env_id, outcome)
         return self._all_ids
 
@@ -118,7 +131,7 @@ class SerialEngine:
     def close(self) -> None:
         """Close the envs."""
         self._queue.clear()
-        self._lane.close()
+        self.lane.close()
 
     def release(self) -> None:
         """Let go of the rows."""
