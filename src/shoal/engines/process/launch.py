@@ -270,11 +270,11 @@ def start_method(requested: str | None) -> str:
 
     Raises:
         ResourceError: If the process is to be forked while other threads run in it: a lock that one of them holds
-            stays locked in the copy for ever. ``"fork!"`` does it all the same, ``"fork?"`` leaves it to the fork
-            server then.
+            stays locked in the copy for ever. ``"fork!"`` does it all the same; ``"fork?"`` leaves it to the fork
+            server then, and while a GPU is in use, which no fork can go on using.
     """
     available = multiprocessing.get_all_start_methods()
-    if requested is None or (requested == _CAREFUL_FORK and foreign_threads()):
+    if requested is None or (requested == _CAREFUL_FORK and (foreign_threads() or _uses_gpu())):
         return "forkserver" if "forkserver" in available else "spawn"
     if requested in (_FORCED_FORK, _CAREFUL_FORK):
         requested = "fork"
@@ -289,6 +289,11 @@ def start_method(requested: str | None) -> str:
     if requested not in available:
         raise ResourceError(f"start_method {requested!r} does not exist on this platform")
     return requested
+
+
+def _uses_gpu() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def why_no_workers() -> str:

@@ -194,9 +194,9 @@ class Runner:
         self.pool.close()
 
 
-# DI-engine forks unless told otherwise. That is not safe in a process with threads, so here it is a wish that is not
-# insisted on; any other method is.
-_START_METHODS: dict[str | None, str | None] = {"fork": None}
+# DI-engine forks unless told otherwise. That is not safe in a process with threads, so here it is a wish that is heeded
+# where it does no harm; any other method is insisted on.
+_START_METHODS: dict[str | None, str | None] = {"fork": "fork?"}
 
 
 def tells_of_fault(info: Mapping[str, Any]) -> bool:

@@ -78,6 +78,4 @@ def start_method_of(name: str | None) -> str | None:
     Unless another one is asked for, workers are forks of this process where that does no harm: no other thread runs
     here, and no GPU is in use. Otherwise they come from a fork server, which takes seconds to load torch.
     """
-    if name not in (None, "fork"):
-        return name
-    return None if torch.cuda.is_initialized() else "fork?"
+    return "fork?" if name in (None, "fork") else name
