@@ -1084,3 +1084,24 @@ def test_who_failed_can_be_asked(make_pool: MakePool) -> None:
     assert pool.faulted == {0, 2}
     pool.reset()
     assert pool.faulted == frozenset()
+
+
+@pytest.mark.parametrize("batch_size", [4, 2])
+def test_envs_that_are_left_at_their_end_wait_for_their_reset(
+    engine: str, batch_size: int, make_pool: Callable[..., Pool]
+) -> None:
+    options = {"engine": engine, "autoreset": "same_step", "quick_reset_s": 60.0, "batch_size": batch_size}
+    pool = make_pool(CountingEnv, 4, env_kwargs={"episode_length": 1}, **options)
+    pool.reset(seed=0)
+    batch = pool.step([0] * 4)
+    assert (batch.truncated | batch.terminated).all()
+    assert not batch.finals
+    with pytest.raises(NotReset, match=r"envs \[0, 1, 2, 3\] have finished"):
+        pool.step([0] * 4)
+    pool.reset(env_id=[2, 1])
+    batch = pool.step([0, 0], env_id=[1, 2])
+    assert sorted(batch.finals) == [0, 1]
+    assert batch.first.all()
+    assert sorted(pool.step([0, 0], env_id=[1, 2]).finals) == [0, 1]
+    with pytest.raises(NotReset, match=r"envs \[0, 3\] have finished"):
+        pool.step([0] * 4)

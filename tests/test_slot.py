@@ -391,3 +391,45 @@ def test_a_mode_has_three_names(mode: Autoreset) -> None:
 def test_there_are_no_other_modes(value: Any) -> None:
     with pytest.raises(ArgumentError, match=r"autoreset: expected one of \['next_step', 'same_step', 'disabled'\]"):
         Autoreset.parse(value)
+
+
+# ---------------------------------------------------------------------- resets that may be left to the caller
+
+
+class Worn(CountingEnv):
+    """Cannot be reset for the third time."""
+
+    resets = 0
+
+    def reset(self, **wishes: Any) -> Any:
+        self.resets += 1
+        if self.resets == 3:
+            raise ZeroDivisionError("worn out")
+        return super().reset(**wishes)
+
+
+def test_the_first_reset_tells_nothing_of_the_next_and_a_quick_one_does() -> None:
+    slot = Slot(CountingEnv(episode_length=1, ending="terminated"), Autoreset.SAME_STEP, quick_reset_s=60.0)
+    slot.reset(seed=0)
+    assert told(slot, slot.step(1)) == Told(1, 1.0, True, False, 1, False)
+    slot.reset()
+    assert told(slot, slot.step(1)) == Told(0, 2.0, True, False, 1, True, final=1)
+    assert told(slot, slot.step(1)) == Told(0, 3.0, True, False, 1, True, final=1)
+
+
+def test_an_env_with_slow_resets_is_left_at_its_end() -> None:
+    slot = Slot(CountingEnv(episode_length=1, ending="terminated"), Autoreset.SAME_STEP, quick_reset_s=0.0)
+    for total in (1.0, 2.0, 3.0):
+        slot.reset()
+        assert told(slot, slot.step(1)) == Told(1, total, True, False, 1, False)
+
+
+def test_a_reset_that_fails_within_a_step_is_told_to_the_one_who_resets() -> None:
+    slot = Slot(Worn(episode_length=1, ending="terminated"), Autoreset.SAME_STEP, quick_reset_s=60.0)
+    slot.reset(seed=0)
+    slot.step(1)
+    slot.reset()
+    assert told(slot, slot.step(1)) == Told(1, 2.0, True, False, 1, False)
+    with pytest.raises(ZeroDivisionError, match="worn out"):
+        slot.reset()
+    assert told(slot, slot.reset()) == START

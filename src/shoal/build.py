@@ -69,11 +69,14 @@ def make_pool(
     close_timeout: float = 5.0,
     bounded_actions: bool = True,
     implicit_reset: bool = False,
+    quick_reset_s: float | None = None,
     name: str | None = None,
 ) -> Pool:
     """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` most of the others.
 
-    ``name`` is what to call the env in messages.
+    ``name`` is what to call the env in messages. With ``quick_reset_s``, for Python envs under ``same_step`` and
+    ``on_fault="raise"``, an env whose last reset took longer is left at the end of its episode, as if autoreset were
+    disabled: its row has no final observation, and it waits for ``reset``.
     """
     recipe = own_recipe(env, engine, num_envs, env_kwargs, wrappers, max_episode_steps)
     if recipe is None:
@@ -108,6 +111,7 @@ def make_pool(
         registered=recipe.registered,
         bounded_actions=bounded_actions,
         finite_rewards=on_nan == "raise",
+        quick_reset_s=quick_reset_s,
         spares_failed_builds=on_fault != "raise" and not (isinstance(on_fault, Restart) and on_fault.keeps_env),
         seed=seed if isinstance(seed, int) else None,
         recycle_above=recycle_above,

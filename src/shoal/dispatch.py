@@ -81,6 +81,10 @@ class Dispatch:
         self._note_step = None if self.box is None else self.box.note_step_of_all
         self._take = engine.take
         self.autoreset = autoreset
+        # Whether envs may be left at the end of an episode, to be reset by the caller.
+        self._leaves_ends = autoreset is Autoreset.DISABLED or (
+            autoreset is Autoreset.SAME_STEP and engine.config.quick_reset_s is not None
+        )
         self._is_async = is_async
         self._seeds = seeds
         self.num_envs = len(seeds)
@@ -138,7 +142,7 @@ class Dispatch:
             self._note_flight()
             return self.receive(self._all_ids, self.num_envs)
         batch = reader.read_all()
-        if self.autoreset is Autoreset.DISABLED:
+        if self._leaves_ends:
             self.ready.note_ends(slice(None), batch)
         return batch
 
@@ -365,7 +369,7 @@ class Dispatch:
 
     def _hand_out(self, ids: list[int]) -> Batch:
         batch = self.reader.read_all() if ids is self._all_ids else self.reader.read(ids)
-        if self.autoreset is Autoreset.DISABLED:
+        if self._leaves_ends:
             self.ready.note_ends(slice(None) if ids is self._all_ids else ids, batch)
             self.ready.excuse(self.recovery.dropped)
         if self.resetting:

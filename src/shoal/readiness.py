@@ -51,8 +51,11 @@ class Readiness:
         self._look()
 
     def note_ends(self, ids: Sequence[int] | slice, batch: Batch) -> None:
-        """Without autoreset, the envs whose episode has ended wait for their reset."""
-        self._over_N[ids] = over = batch.terminated | batch.truncated
+        """The envs whose episode has ended, and that nobody else has reset, wait for their reset."""
+        over = batch.terminated | batch.truncated
+        if batch.finals:
+            over[[*batch.finals]] = False
+        self._over_N[ids] = over
         self.all_ready = self.all_ready and not has_true(over)
 
     def excuse(self, ids: Iterable[int]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from math import isfinite
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +65,11 @@ class Slot:
         is_mid_episode: Whether the last row was neither first nor last, so that the next one can be as plain.
         seed: The last seed the env was reset with.
         defers: Whether, under ``same_step``, an episode that ends is left at its end: the next begins elsewhere.
+
+    Args:
+        quick_reset_s: Under ``same_step``, an episode is also left at its end if the env's last reset took longer than
+            this, or was its first, which tells nothing of the others: who waits for the row is not to wait for a reset
+            as well, and has the env reset after it. So it is if the reset fails, and then is told so.
     """
 
     __slots__ = (
@@ -72,7 +78,10 @@ class Slot:
         "_finite",
         "_next_step",
         "_over",
+        "_quick_reset_s",
+        "_reset_error",
         "_same_step",
+        "_was_slow",
         "defers",
         "elapsed",
         "env",
@@ -91,8 +100,12 @@ class Slot:
         check: str = "always",
         *,
         finite_rewards: bool = True,
+        quick_reset_s: float | None = None,
     ) -> None:
         self.env = env
+        self._quick_reset_s = quick_reset_s
+        self._was_slow: bool | None = False if quick_reset_s is None else None  # None before the first
+        self._reset_error: Exception | None = None
         self._finite = finite_rewards
         self.limit = max_episode_steps
         self._checked = check != "off"
@@ -111,6 +124,9 @@ class Slot:
         """Start an episode on the caller's demand."""
         if seed is not None:
             self.seed = seed
+        if self._reset_error is not None:
+            error, self._reset_error = self._reset_error, None
+            raise error
         return self._begin(seed=seed, options=options)
 
     def step(self, action: Any) -> Row:
@@ -135,7 +151,7 @@ class Slot:
         if terminated or truncated:
             self._over = True
             self.is_mid_episode = False
-            if self._same_step and not self.defers:
+            if self._same_step and not self.defers and self._was_slow is False:
                 return self._finish(obs, reward, terminated, truncated, info)
         else:
             self.is_mid_episode = self.limit is None
@@ -163,8 +179,11 @@ class Slot:
         final = (copy_leaves(obs), copy_leaves(info))
         try:
             obs, _, _, _, info = self._begin()
-        except BaseException:
+        except BaseException as error:
             self.elapsed = length
+            if self._quick_reset_s is not None and isinstance(error, Exception):
+                self._reset_error, self.first = error, False
+                return final[0], reward, terminated, truncated, final[1]
             self.take_back()
             raise
         self.final = final
@@ -199,7 +218,10 @@ class Slot:
         self.first = True
         self.final = None
         self.is_mid_episode = False
+        begun_at = perf_counter()
         result = self.env.reset(**wishes)
+        if self._quick_reset_s is not None:
+            self._was_slow = self._was_slow is None or perf_counter() - begun_at > self._quick_reset_s
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
             raise SpecError(f"reset must return (observation, info dict), got {_shape_of(result)}")
         self._over = False

@@ -569,6 +569,86 @@ def test_the_asynchronous_form_goes_on_without_the_slow(launched: Any) -> None:
     assert rows(manager.ready_obs)[2] == [2, 1, 0], "an answer that nobody waits for any more is dropped"
 
 
+# ---------------------------------------------------------------------- episodes that begin within steps
+
+
+class Worn(Tally):
+    """Cannot be reset for the fifth time."""
+
+    def reset(self, **keywords: Any) -> Any:
+        if self.resets == 4:
+            raise ValueError("cannot reset")
+        return super().reset(**keywords)
+
+
+class Tiring(Tally):
+    """Takes its time from the fourth reset on."""
+
+    def reset(self, **keywords: Any) -> Any:
+        self.reset_s = 0.5 if self.resets >= 3 else 0.0
+        return super().reset(**keywords)
+
+
+def run(manager: Any, steps: int) -> None:
+    for _ in range(steps):
+        manager.step(dict.fromkeys(all_ready(manager), 0))
+    all_ready(manager)
+
+
+@every_form
+def test_many_episodes_follow_each_other_without_a_reset_too_many(form: Any, launched: Any) -> None:
+    lengths = (1, 2, 3)
+    manager = launched(form, lengths)
+    for step in range(12):
+        ready = all_ready(manager)
+        assert ready == {i: [i, step // n, step % n] for i, n in enumerate(lengths)}
+        timesteps = manager.step(dict.fromkeys(ready, 0))
+        for i, n in enumerate(lengths):
+            assert timesteps[i].obs.tolist() == [i, step // n, step % n + 1]
+            assert timesteps[i].done == (step % n == n - 1)
+            assert timesteps[i].info.get("note") == ("text" if timesteps[i].done else None)
+    all_ready(manager)
+    assert manager.resets == [12 // n + 1 for n in lengths]
+
+
+@every_form
+def test_keywords_of_a_reset_hold_for_those_that_follow(form: Any, launched: Any) -> None:
+    manager = launched(form, (1, 1))
+    manager.reset({0: {"stat": "kept"}})
+    run(manager, 4)
+    assert manager.stat == ["kept", None]
+    manager.reset({0: None})
+    run(manager, 4)
+    assert manager.stat == [None, None]
+
+
+@every_form
+def test_a_seed_is_for_the_next_reset_however_that_comes_about(form: Any, launched: Any) -> None:
+    manager = launched(form, (1, 1))
+    run(manager, 4)
+    manager.seed({1: 77})
+    run(manager, 1)
+    assert [seeds[-1:] for seeds in manager.seeds] == [[], [(77, "not given")]]
+    run(manager, 3)
+    assert [len(seeds) for seeds in manager.seeds] == [0, 1]
+
+
+@every_form
+def test_a_reset_that_fails_after_many_is_a_failed_reset(form: Any, launched: Any) -> None:
+    manager = launched(form, (1, 9), Worn)
+    with pytest.raises(errors.EnvResetError, match="Env 0 reset") as caught:
+        run(manager, 9)
+    assert "cannot reset" in str(caught.value)
+    assert manager.closed
+
+
+def test_an_env_whose_resets_become_slow_holds_the_others_up_once(launched: Any) -> None:
+    manager = launched(SyncSubprocessEnvManager, (1, 99), Tiring)
+    run(manager, 3)  # the last of these has found out
+    manager.step({0: 0, 1: 0})
+    assert list(manager.ready_obs) == [1]
+
+
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_start_methods(launched: Any, context: str) -> None:
     manager = launched(SyncSubprocessEnvManager, context=context)

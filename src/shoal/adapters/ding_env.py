@@ -204,8 +204,9 @@ def fitter(space: Space[Any]) -> Callable[[Any], bool]:
 class DingEnv:
     """A DI-engine env with Gymnasium's interface.
 
-    ``options`` of a reset may hold ``kwargs`` for the env's own, ``seeded`` (the seed is the caller's, and not that of
-    an env which was built anew), ``dynamic_seed``, and ``static_seed``, which an env that was built anew gets.
+    ``options`` of a reset may hold ``kwargs`` for the env's own and for those that follow, ``seeded`` (the seed is the
+    caller's, and not that of an env which was built anew), ``dynamic_seed``, and ``static_seed``, which an env that was
+    built anew gets.
 
     Args:
         env: The env.
@@ -227,6 +228,7 @@ class DingEnv:
         self._fits = fitter(self.observation_space)
         tree = SpaceTree(self.observation_space, "observation")
         self._blank = tree.unflatten([leaf.blank() if leaf.is_array else None for leaf in tree.leaves])
+        self._kwargs: dict[str, Any] = {}
         self._attempts = attempts
         self._step = env.step if attempts == 1 else self._try
 
@@ -235,7 +237,9 @@ class DingEnv:
         asked = options or {}
         if seed is not None:
             self._seed(seed, asked)
-        obs = self.env.reset(**(asked.get("kwargs") or {}))
+        if "kwargs" in asked:
+            self._kwargs = asked["kwargs"]
+        obs = self.env.reset(**self._kwargs)
         return (obs, {}) if self._fits(obs) else (self._blank, {ASIDE: {"obs": obs}})
 
     def _seed(self, seed: int, asked: Mapping[str, Any]) -> None:

@@ -122,6 +122,7 @@ class EngineConfig:
         registered: Gymnasium's registration of the env, when the factories do not know it.
         bounded_actions: Whether continuous actions outside their space are refused.
         finite_rewards: Whether a reward that is not a finite number is a fault of its env.
+        quick_reset_s: Under ``same_step``, envs whose reset takes longer are left to be reset by the caller.
         spares_failed_builds: Whether a pool starts without the envs that could not be built, as long as there is one.
         allow_pickle: Whether a worker may send objects that are not plain data in infos and observations.
     """
@@ -144,6 +145,7 @@ class EngineConfig:
     is_native: bool = False
     bounded_actions: bool = True
     finite_rewards: bool = True
+    quick_reset_s: float | None = None
     spares_failed_builds: bool = False
     registered: Any = None
     seed: int | None = None

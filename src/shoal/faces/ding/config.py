@@ -134,6 +134,15 @@ class Settings:
         )
 
     @property
+    def begins_in_steps(self) -> bool:
+        """Whether a step that ends an episode may begin the next, because nothing depends on who does that and when.
+
+        Something does where episodes are counted, deadlines and retries tell steps from resets, or envs are built anew.
+        """
+        is_plain = self.on_fault == "raise" and not self.has_deadline
+        return self.auto_reset and self.episode_num == float("inf") and is_plain
+
+    @property
     def step_attempts(self) -> int:
         """How often a step is tried on the same env; one that is to be built anew is not tried again."""
         return 1 if self.renews or self.spares_steps else self.attempts

@@ -300,7 +300,8 @@ class Core:
             if len(back) == len(ids):
                 return
         due = []
-        for i, timestep in zip(ids, self.runner.timesteps(batch), strict=True):
+        timesteps, begun = self.runner.timesteps(batch)
+        for row, (i, timestep) in enumerate(zip(ids, timesteps, strict=True)):
             if i in self._stepping:
                 self._stepping.discard(i)
                 self._answers[i] = timestep
@@ -308,19 +309,27 @@ class Core:
                 if self.events is not None:
                     self.events.append((i, "step", timestep))
                 if (timestep.done or timestep.info) and self._ends(i, timestep):
-                    due.append(i)
+                    # An env that has begun by itself has not heard of a seed that was meant for its next reset.
+                    if row in begun and i not in self.seeds:
+                        self._begin(i, begun[row])
+                    else:
+                        due.append(i)
         if due:
             self.begin_reset(due)
+
+    def _begin(self, env_id: int, obs: Any) -> None:
+        """An env is at the beginning of an episode."""
+        self.ready_obs[env_id] = obs
+        self.states[env_id] = EnvState.RUN
+        if self.events is not None:
+            self.events.append((env_id, "reset", obs))
 
     def _absorb_resets(self, batch: Batch, ids: list[int], rows: list[int]) -> None:
         observations = self.runner.observations(batch)
         for row in rows:
             i = ids[row]
             del self._resetting[i]
-            self.ready_obs[i] = observations[row]
-            self.states[i] = EnvState.RUN
-            if self.events is not None:
-                self.events.append((i, "reset", observations[row]))
+            self._begin(i, observations[row])
 
     def _ends(self, env_id: int, timestep: Any) -> bool:
         """Note what a timestep means for its env; returns whether it is to be reset."""

@@ -6,7 +6,7 @@ rows ─▶ (env id, timestep)                             what travelled beside
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.faces.ding.config import Settings
 
 _CLOSE_TIMEOUT_S = 2.0
+_QUICK_RESET_S = 0.002  # resets that take longer are not made part of a step
 _TOLD_OF_FAULTS = {"kind", "message", "incarnation", "attempts"}
 
 
@@ -32,7 +33,7 @@ class Wish:
     """How an env is to be reset.
 
     Attributes:
-        kwargs: For the env's own ``reset``.
+        kwargs: For the env's own ``reset``; None if it is to be as the one before.
         seed: To be given to the env first.
         dynamic_seed: What goes with the seed, if anything does.
         static_seed: What an env that has to be built anew is seeded with.
@@ -47,7 +48,7 @@ class Wish:
     def options(self) -> dict[str, Any] | None:
         """The same, for the adapter of the env; None if there is nothing to say."""
         told: dict[str, Any] = {}
-        if self.kwargs:
+        if self.kwargs is not None:
             told["kwargs"] = dict(self.kwargs)
         if self.seed is not None:
             told["seeded"] = True
@@ -83,6 +84,7 @@ class Runner:
             for env_fn, path in zip(env_fns, replay_paths, strict=True)
         ]
         self.num_envs = len(factories)
+        self._has_kwargs: set[int] = set()
         self._all_ids = list(range(self.num_envs))
         self._forms = ActionForms(spaces[1])
         self.pool = make_pool(
@@ -91,7 +93,8 @@ class Runner:
             name=getattr(env_fns[0], "__name__", type(env_fns[0]).__name__),
             num_workers=settings.workers_for(self.num_envs) if engine == "process" else None,
             start_method=_START_METHODS.get(settings.context, settings.context),
-            autoreset="disabled",
+            autoreset="same_step" if settings.begins_in_steps else "disabled",
+            quick_reset_s=float("inf") if settings.resets_inside else _QUICK_RESET_S,
             check="off",  # the adapter has seen to it that rows fit
             on_nan="pass",
             on_fault=settings.on_fault,
@@ -108,12 +111,25 @@ class Runner:
 
     def begin_reset(self, wishes: Mapping[int, Wish]) -> None:
         """Start resetting envs, dropping what they were doing."""
-        plain = [i for i, wish in wishes.items() if wish.options is None]
+        told = {i: self._news_of(i, wish) for i, wish in wishes.items()}
+        plain = [i for i, options in told.items() if options is None]
         if plain:
             self.pool.async_reset(env_id=plain)
-        for i, wish in wishes.items():
-            if wish.options is not None:
-                self.pool.async_reset(None if wish.seed is None else [wish.seed], wish.options, [i])
+        for i, options in told.items():
+            if options is not None:
+                seed = wishes[i].seed
+                self.pool.async_reset(None if seed is None else [seed], options, [i])
+
+    def _news_of(self, env_id: int, wish: Wish) -> dict[str, Any] | None:
+        """What an env has to be told. It remembers its keywords, so that it hears of none only after some."""
+        if wish.kwargs:
+            self._has_kwargs.add(env_id)
+        elif env_id in self._has_kwargs:
+            self._has_kwargs.discard(env_id)
+            wish = replace(wish, kwargs={})
+        else:
+            wish = replace(wish, kwargs=None)
+        return wish.options
 
     def renew(self, ids: Sequence[int]) -> None:
         """Have envs that were lost built anew with their next reset."""
@@ -158,17 +174,23 @@ class Runner:
         leaves = self._tree.flatten(obs)
         return [self._tree.unflatten(row) for row in zip(*leaves, strict=True)]
 
-    def timesteps(self, batch: Batch) -> list[BaseEnvTimestep]:
-        """The timestep of every row."""
+    def timesteps(self, batch: Batch) -> tuple[list[BaseEnvTimestep], dict[int, Any]]:
+        """The timestep of every row, and for rows that have begun the next episode its first observation."""
         rewards = batch.reward.astype(np.float32)[:, None]
         dones = (batch.terminated | batch.truncated).tolist()
         infos: list[dict[str, Any]] = [{} for _ in dones]
         for row, info in batch.infos:
             infos[row] = info
-        made = list(map(BaseEnvTimestep, self._rows_of(batch.obs), rewards, dones, infos))
-        for row, info in batch.infos:
-            made[row] = _completed(made[row], info)
-        return made
+        rows, begun = self._rows_of(batch.obs), {}
+        for row, (last_obs, last_info) in batch.finals.items():
+            aside = infos[row].get(ASIDE)
+            begun[row] = rows[row] if aside is None else aside["obs"]
+            rows[row], infos[row] = last_obs, last_info
+        made = list(map(BaseEnvTimestep, rows, rewards, dones, infos))
+        for row, info in enumerate(infos):
+            if info:
+                made[row] = _completed(made[row], info)
+        return made, begun
 
     # ------------------------------------------------------------------ beside
 
