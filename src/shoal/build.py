@@ -74,9 +74,7 @@ def make_pool(
 ) -> Pool:
     """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` most of the others.
 
-    ``name`` is what to call the env in messages. With ``quick_reset_s``, for Python envs under ``same_step`` and
-    ``on_fault="raise"``, an env whose last reset took longer is left at the end of its episode, as if autoreset were
-    disabled: its row has no final observation, and it waits for ``reset``.
+    ``name`` is what to call the env in messages; ``quick_reset_s``, for Python envs that raise, is explained by ``Slot``.
     """
     recipe = own_recipe(env, engine, num_envs, env_kwargs, wrappers, max_episode_steps)
     if recipe is None:

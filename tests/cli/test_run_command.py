@@ -49,7 +49,18 @@ def test_version() -> None:
 def test_help_has_examples_and_every_option() -> None:
     text = shoal_run("--help").stdout
     assert "shoal run CartPole-v1" in text
-    for option in ("num-envs", "steps", "engine", "num-workers", "batch-size", "autoreset", "seed", "policy", "json"):
+    for option in (
+        "num-envs",
+        "steps",
+        "engine",
+        "num-workers",
+        "inline",
+        "batch-size",
+        "autoreset",
+        "seed",
+        "policy",
+        "json",
+    ):
         assert f"--{option}" in text
 
 
@@ -65,6 +76,14 @@ def test_engines(engine: str) -> None:
     told = as_json(*CARTPOLE, "--steps", "500", "--engine", engine, "--num-workers", "2")
     assert told["engine"] == engine
     assert told["num_workers"] == (1 if engine == "serial" else 2)
+
+
+def test_this_process_can_do_the_work_of_one() -> None:
+    told = as_json(*CARTPOLE, "--steps", "500", "--engine", "process", "--num-workers", "2", "--inline")
+    assert (told["engine"], told["num_workers"]) == ("process", 2)
+    refused = shoal_run(*CARTPOLE, "--engine", "serial", "--inline")
+    assert refused.exit_code == 2
+    assert "inline: the caller can be one of the workers" in refused.stderr
 
 
 def test_async(engine: str) -> None:

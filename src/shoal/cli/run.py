@@ -37,6 +37,9 @@ The exit code is 0, 2 after an error, or 130 after Ctrl-C, which still prints wh
 [bold]Eight envs in two processes[/]
 [green]shoal run CartPole-v1 -n 8 --steps 100_000 --engine process --num-workers 2[/]
 
+[bold]The same with one process less: this one does its work[/]
+[green]shoal run CartPole-v1 -n 8 --steps 100_000 --engine process --num-workers 2 --inline[/]
+
 [bold]An env of your own; answer the first 8 that are ready[/]
 [green]shoal run my_envs:SlowEnv -n 32 --batch-size 8 --engine thread[/]
 
@@ -56,6 +59,9 @@ def run(
     ] = 1_000_000,
     engine: EngineName = "auto",
     num_workers: NumWorkers = None,
+    inline: Annotated[
+        bool, typer.Option("--inline", help="With worker processes: this one steps a share of the envs as well.")
+    ] = False,
     batch_size: Annotated[
         int | None,
         typer.Option(min=1, help="Rows per batch. Fewer than envs: take the first that are ready (send and recv)."),
@@ -74,6 +80,7 @@ def run(
         pool_options = {
             "engine": engine,
             "num_workers": num_workers,
+            "inline": inline,
             "batch_size": batch_size,
             "autoreset": autoreset,
         }

@@ -87,14 +87,8 @@ class Lane:
         if self._spec is not None and (difference := self._spec.difference(spec)):
             raise SpecError(f"built anew, it has other spaces than before: {difference}")
         is_last = not self.slots or env_id > next(reversed(self.slots))
-        self.slots[env_id] = Slot(
-            env,
-            config.autoreset,
-            config.max_episode_steps,
-            config.check,
-            finite_rewards=config.finite_rewards,
-            quick_reset_s=config.quick_reset_s,
-        )
+        rules: dict[str, Any] = {"finite_rewards": config.finite_rewards, "quick_reset_s": config.quick_reset_s}
+        self.slots[env_id] = Slot(env, config.autoreset, config.max_episode_steps, config.check, **rules)
         if not is_last:  # they stand in the order of their ids, whatever the order in which they are built
             self.slots = {i: self.slots[i] for i in self.env_ids if i in self.slots}
 

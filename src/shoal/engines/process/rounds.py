@@ -28,7 +28,8 @@ class Rounds:
         """Have every lane step all its envs."""
         control = self._control
         if self._block != block:
-            control.command_N[:] = Command.STEP
+            if self._block is None:
+                control.command_N[:] = Command.STEP
             control.block_N[:] = block
             self._block = block
         self.number = number = self.number + 1
