@@ -74,7 +74,7 @@ def make_pool(
 ) -> Pool:
     """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` most of the others.
 
-    ``name`` is what to call the env in messages. ``Slot`` explains ``quick_reset_s``, which goes with ``on_fault="raise"``.
+    ``name`` is what to call the env in messages. ``Slot`` explains ``quick_reset_s``; it is for ``on_fault="raise"``.
     """
     recipe = own_recipe(env, engine, num_envs, env_kwargs, wrappers, max_episode_steps)
     if recipe is None:
