@@ -1,18 +1,21 @@
-"""What is measured once and not in slices: start-up time, memory, and what an idle pool costs.
+"""What is measured apart from the loads: start-up time, memory, idle pools, and pools on a machine that is busy.
 
 Each figure comes from a fresh process: a warm fork server or a heap that another load has grown would change it.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from contenders import CONTENDERS, Contender, contenders_for
-from harness import Host, HostError, start_host
+from harness import Host, HostError, Plan, Stage, start_host
 from loads import LOADS, Group, Load
 from report import Grid, met_words, number, skip_notes
 
@@ -26,6 +29,7 @@ IDLE_AT_MOST = 0.002
 ENV_AT_MOST_MB = 1.0
 WORKER_AT_MOST_MB = 60.0
 FEW_ENVS, MANY_ENVS = 8, 64
+BUSY_PLAN, QUICK_BUSY_PLAN = Plan(rounds=8, slice_s=0.4), Plan(rounds=3, slice_s=0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +169,34 @@ def _idle_part(contender: Contender, load: Load, setting: Setting) -> float | No
         time.sleep(watch_s)
         after_s = host.cpu_s()
     return None if before_s is None or after_s is None else (after_s - before_s) / watch_s
+
+
+def busy(setting: Setting) -> list[Grid]:
+    """Env steps per second alone, and beside as many programs as there are cores, none of which ever waits."""
+    cores = len(os.sched_getaffinity(0))
+    contenders = setting.chosen(CARTPOLE.group)
+    plan = QUICK_BUSY_PLAN if setting.is_quick else BUSY_PLAN
+    reports = []
+    for count in (0, cores):
+        with _busy_programs(count), Stage(setting.pythons, setting.turns_per_us) as stage:
+            reports.append(stage.measure(CARTPOLE, contenders, plan))
+    alone, beside = (report.results for report in reports)
+    rows = [
+        (contender.label, f"{alone[key].steps_per_s:,.0f}", f"{beside[key].steps_per_s:,.0f}")
+        for contender in contenders
+        if (key := contender.key) in alone and key in beside
+    ]
+    missing = [(CONTENDERS[key], why) for key, why in reports[0].skipped.items()]
+    columns = ("contender", "alone, env-steps/s", f"beside {cores} busy programs")
+    return [Grid(f"A busy machine: {CARTPOLE.title}", columns, rows, skip_notes(missing))]
+
+
+@contextmanager
+def _busy_programs(count: int) -> Iterator[None]:
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()

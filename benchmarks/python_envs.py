@@ -3,10 +3,10 @@
     python benchmarks/python_envs.py                      every load, about 15 minutes
     python benchmarks/python_envs.py --quick              the same in a few minutes, less exact
     python benchmarks/python_envs.py --load cartpole-8 --contender shoal-process --contender gymnasium-async
-    python benchmarks/python_envs.py --startup | --memory | --idle
+    python benchmarks/python_envs.py --startup | --memory | --idle | --busy
 
-Writes python_envs.md, .json and .png (or startup.md, memory.md, idle.md) to the folder of --out. A peer that cannot
-live in this Python environment may have its own: --python pufferlib=/path/to/its/bin/python
+Writes python_envs.md, .json and .png (or startup.md, memory.md, idle.md, busy.md) to the folder of --out. A peer that
+cannot live in this Python environment may have its own: --python pufferlib=/path/to/its/bin/python
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ MODES: dict[str, Callable[[modes.Setting], list[reporting.Grid]]] = {
     "startup": modes.startup,
     "memory": modes.memory,
     "idle": modes.idle,
+    "busy": modes.busy,
 }
 
 

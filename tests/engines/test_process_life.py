@@ -47,15 +47,6 @@ class Sleeper(CountingEnv):
         return super().step(action)
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux has it")
-@pytest.mark.parametrize("method", METHODS_HERE)
-def test_workers_do_not_push_the_pool_off_its_core(method: str, make_pool: Callable[..., shoal.Pool]) -> None:
-    before = os.sched_getscheduler(0)
-    pool = make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method=method)
-    assert {os.sched_getscheduler(worker.pid) for worker in pool.engine.crew.workers} == {os.SCHED_BATCH}
-    assert os.sched_getscheduler(0) == before
-
-
 @pytest.mark.parametrize(("batch_size", "rounds"), [(None, 1), (3, 2)])
 def test_a_pool_is_woken_once_for_the_rows_it_waits_for(
     batch_size: int | None, rounds: int, make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch

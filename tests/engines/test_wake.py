@@ -316,6 +316,45 @@ def test_a_core_that_others_need_is_not_kept_busy(fake: FakeTime) -> None:
     assert fake.sleeps == []
 
 
+def test_who_loses_its_core_again_and_again_sleeps_instead_of_looking(
+    fake: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiter, lost = waiter_on(fake), []
+
+    def lose_the_core() -> None:
+        fake.now += 3e-3
+        lost.append(fake.now)
+
+    monkeypatch.setattr(os, "sched_yield", lose_the_core)
+    for _ in range(20_000):  # which take half a second and what is lost
+        fake.wait(waiter, due_in_s=30e-6)
+    assert len(lost) < 20
+    monkeypatch.undo()
+    monkeypatch.setattr(wake, "perf_counter", fake.clock)
+    fake.now += 10.0
+    for _ in range(20):
+        fake.wait(waiter, due_in_s=30e-6)
+    assert fake.sleeps == []
+
+
+def test_a_core_that_is_lost_now_and_then_is_no_reason_to_sleep(
+    fake: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiter, yields, slept = waiter_on(fake), 0, 0
+
+    def lose_the_core_rarely() -> None:
+        nonlocal yields
+        yields += 1
+        fake.now += 3e-3 if yields % 200 == 0 else 0.0
+
+    monkeypatch.setattr(os, "sched_yield", lose_the_core_rarely)
+    for _ in range(2_000):
+        fake.wait(waiter, due_in_s=30e-6)
+        slept += len(fake.sleeps)
+    assert yields > 10_000
+    assert slept < yields / 50
+
+
 def test_one_long_pause_among_short_waits_is_soon_forgotten(fake: FakeTime) -> None:
     waiter = waiter_on(fake)
     for _ in range(20):

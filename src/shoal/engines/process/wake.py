@@ -27,6 +27,9 @@ NOBODY_WAITS = 2**62
 
 _SPIN_BUDGET_S = 300e-6
 _FEW_LOOKS = 8  # a few microseconds; but with a worker on the same core, one look lasts until that one yields
+_STOLEN_S = 1e-3  # who yields for longer has given its core to a program that does not yield
+_TOO_OFTEN = 12  # thefts count 4 each, and every wait without one takes 1 back
+_REST_S = (0.1, 3.2)  # without looking, after the first and at most
 _MEMORY = 0.25  # weight of the newest wait in the running average
 
 # Posting takes a fraction of a microsecond, so the GIL is kept; a real wait releases it.
@@ -90,6 +93,9 @@ class Waiter:
     only while the running average of the last waits says that the answer is due within the budget for it, and it
     yields the core between two looks. An idle or slow counterpart therefore costs no CPU at all.
 
+    Beside programs that use every core, a yield costs a whole slice of time, milliseconds, while a sleeper that is
+    woken goes before them. So who loses its core that way again and again does not look for a while, then tries anew.
+
     Args:
         semaphore: Where to sleep.
         count: Reads the count, which only grows.
@@ -113,6 +119,8 @@ class Waiter:
         self._budget = budget_s
         self._average = budget_s / 2
         self._waited = 0.0
+        self._thefts = 0
+        self._rest_s, self._rests_until = _REST_S[0], 0.0
         self._fence = Fence()
 
     def wait(
@@ -132,7 +140,8 @@ class Waiter:
         """
         start = perf_counter()
         looks = _FEW_LOOKS if is_crowded else -1
-        is_due = (self._average < self._budget and self._spin(goal, start, looks)) or self._sleep(goal, timeout_s, look)
+        may_look = self._average < self._budget and start >= self._rests_until
+        is_due = (may_look and self._spin(goal, start, looks)) or self._sleep(goal, timeout_s, look)
         self._waited += perf_counter() - start
         if is_due:
             # One long pause (a learner's update, an evaluation) says little about the next wait: cap its weight.
@@ -144,15 +153,30 @@ class Waiter:
         end = start + 2 * self._budget
         count, pause = self._count, os.sched_yield
         first = now = count()
+        then = start
         while now < goal:
             # Yield first: whoever is to answer may be queued behind us on this very core.
             pause()
             now = count()
             looks -= 1
-            if perf_counter() > end or (looks == 0 and now == first):
+            before, then = then, perf_counter()
+            if then - before > _STOLEN_S:
+                self._note_theft(then)
+            if then > end or (looks == 0 and now == first):
                 return False
+        if self._thefts:
+            self._thefts -= 1
+        elif self._rest_s > _REST_S[0]:
+            self._rest_s = _REST_S[0]
         self._fence()  # what was written before the count was raised is read after
         return True
+
+    def _note_theft(self, now: float) -> None:
+        """Somebody else has had the core. Once is nothing; a virtual machine loses its own now and then."""
+        self._thefts = min(self._thefts + 4, _TOO_OFTEN + 4)
+        if self._thefts > _TOO_OFTEN:
+            self._rests_until = now + self._rest_s
+            self._rest_s = min(2 * self._rest_s, _REST_S[1])
 
     def _sleep(self, goal: int, timeout_s: float, look: Callable[[], bool] | None) -> bool:
         self._wanted[self._place] = goal

@@ -144,11 +144,6 @@ def _settle(boot: Boot) -> None:
     faulthandler.enable(file=boot.stacks.fd)
     if boot.config.affinity is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {boot.config.affinity[boot.seat % len(boot.config.affinity)]})
-    if hasattr(os, "SCHED_BATCH"):
-        # The same share of the cores, but a worker that is woken does not push the pool off its core, which has the
-        # other workers still to wake.
-        with contextlib.suppress(OSError):  # some sandboxes allow no choice
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     # Forked workers share the parent's generators: without this, every env that uses them would draw the same.
     key = (boot.worker, boot.generation) if boot.generation else (boot.worker,)
     state = np.random.SeedSequence(boot.entropy, spawn_key=key).generate_state(2)
