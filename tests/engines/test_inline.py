@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal import errors
+from shoal import errors, testing
 from shoal.testing import CountingEnv, FaultEnv, SleepyEnv, read_row
 
 if TYPE_CHECKING:
@@ -167,6 +168,23 @@ def test_a_pool_that_waits_is_given_what_is_there(make: Callable[..., shoal.Pool
     while pool.under_way:
         seen += pool.recv(timeout=5, min_batch=1, max_wait=0.001).env_id.tolist()
     assert sorted(seen) == [0, 1, 2, 3]
+
+
+def test_a_closed_pool_holds_no_file_even_while_it_is_referenced(make: Callable[..., shoal.Pool]) -> None:
+    before = testing.leftovers()
+    pool = make(CountingEnv, 4)
+    pool.reset(seed=0)
+    pool.step(ZEROS)
+    pool.close()
+    pool.close()
+    gc.collect()
+    assert not testing.leftovers().since(before).fds, repr(pool)
+
+
+def test_a_forgotten_pool_cleans_up_after_itself() -> None:
+    pool = shoal.make_pool(CountingEnv, 4, engine="process", num_workers=2, inline=True)
+    pool.reset(seed=0)
+    del pool  # the check for leaks does the rest
 
 
 def test_views_of_both_sides_are_of_one_memory(make: Callable[..., shoal.Pool]) -> None:

@@ -130,6 +130,7 @@ class InlineEngine:
 
     def release(self) -> None:
         """Let go of the rows."""
+        self._own.release()
         self._others.release()
         for name in ("rows", "take"):
             self.__dict__.pop(name, None)

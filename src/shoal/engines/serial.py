@@ -134,6 +134,7 @@ class SerialEngine:
         self.lane.close()
 
     def release(self) -> None:
-        """Let go of the rows."""
+        """Let go of the rows, and of the lane that knows them."""
+        self.lane = Lane(self.config, ())
         for name in ("rows", "take"):
             self.__dict__.pop(name, None)
