@@ -136,6 +136,15 @@ def test_a_signal_does_not_cut_a_wait_short(semaphores: list[Semaphore]) -> None
         signal.signal(signal.SIGUSR2, before)
 
 
+@pytest.fixture
+def heeds_interrupts() -> Iterator[None]:
+    """A shell without job control has programs in the background ignore Ctrl-C, and Python then installs no handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_an_exception_in_a_signal_handler_ends_a_wait(semaphores: list[Semaphore]) -> None:
     parent = os.getpid()
     wait, go = semaphores[:2]
