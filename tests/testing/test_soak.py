@@ -15,7 +15,7 @@ import pytest
 
 from shoal.testing.kinds import Fault
 from shoal.testing.soak import LEGS, SoakConfig, Tally, soak
-from shoal.testing.soak_drive import Leg
+from shoal.testing.soak_drive import Drive, Leg
 from shoal.testing.soak_env import LONGEST_EPISODE, NEVER, Hazard, Journal, Moment, SoakEnv
 from shoal.testing.soak_model import Model
 from shoal.testing.soak_threads import Alarm, PoolStuck
@@ -300,3 +300,28 @@ def test_a_short_soak_of_every_kind_of_pool() -> None:
     assert tally.steps >= 40_000
     assert tally.injected.total() >= 150
     assert tally.injected["outside"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_life_that_has_begun_by_the_time_of_a_look_is_not_taken_for_one_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With two commands under way for every env, the next life begins while the fault before it is being judged."""
+    look = Journal.lives
+
+    def look_late(journal: Journal, tag: int) -> int:
+        time.sleep(0.004)
+        return look(journal, tag)
+
+    def ask_for_two(drive: Any, pool: shoal.Pool) -> None:
+        batch = pool.recv(timeout=20)
+        drive._model.take(batch)
+        if ids := drive._idle(batch.env_id.tolist()):
+            pool.send(drive._model.actions(ids), ids)
+            pool.send(drive._model.actions(ids), ids)
+
+    monkeypatch.setattr(Journal, "lives", look_late)
+    monkeypatch.setattr(Drive, "_ask_async", ask_for_two)
+    legs = tuple(leg for leg in LEGS if leg.is_async and leg.start_method in ("forkserver", "fork!"))
+    assert_clean(soak(SoakConfig(8_000, 120, legs=legs)))

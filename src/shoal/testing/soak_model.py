@@ -101,6 +101,8 @@ class Model:
         self._state_N = np.full(num_envs, _NEW, np.int8)
         self._last_obs = np.zeros((num_envs, CELLS))
         self._lives = [0] * num_envs
+        # Lives that had begun when it was looked, and of which nobody knew yet whether they had ended: one or none.
+        self._begun = [0] * num_envs
         self._episodes = [0] * num_envs
         self._dooms: list[Doom | None] = [None] * num_envs
         self._incarnations = [0] * num_envs
@@ -223,7 +225,7 @@ class Model:
         self._expect_counts(row, 0, first=True)
         if row.reward != 0:
             self._complain("boundary", f"env {env}: a reset with reward {row.reward}")
-        self._begin(env, row.obs, life, episode)
+        self._begin(env, row.obs, life, episode, self._begun[env])
 
     def _begin(self, env: int, obs: Any, life: int, episode: int, most_lives: int = 0) -> None:
         """A new episode has begun; if lives may have passed unseen, any up to ``most_lives`` more will do."""
@@ -231,7 +233,7 @@ class Model:
         life = min(max(told.life, life), life + most_lives)
         self._compare(env, obs, Moment(0 if episode == 1 else self._total(env), episode, life, env, 0).encode())
         is_new = life != self._lives[env]
-        self._lives[env], self._episodes[env] = life, episode
+        self._lives[env], self._episodes[env], self._begun[env] = life, episode, 0
         if is_new:
             self._dooms[env] = doom = self._hazard.doom(env, life)
             self._doom_in_N[env] = doom.at if doom.where == "step" else NEVER
@@ -270,7 +272,7 @@ class Model:
             self._judge_cut(row)
         if was_reset or self._same_step:
             self._expect_seed(row)
-            self._begin(env, row.obs, self._lives[env] + 1, 1, unseen)
+            self._begin(env, row.obs, self._lives[env] + 1, 1, unseen + self._begun[env])
         else:
             self._state_N[env] = _NEW
         if row.reward != 0:
@@ -299,7 +301,9 @@ class Model:
             lives = self._journal.lives(env)
             dooms = [self._hazard.doom(env, life) for life in range(first_missed, lives + 1)]
             if not (self._same_step or was_reset) and lives >= first_missed:
-                self._lives[env] = lives
+                # A command that was held back is on its way by now, and may have begun the last of these lives.
+                self._begun[env] = int(self.sent_N[env] - self.answered_N[env] > 1)
+                self._lives[env] = lives - self._begun[env]
             due = [d for d in dooms if d.where == "init" or (d.where == "reset" and d.at == 1)]
         else:
             due = [d for d in [self._dooms[env]] if d is not None and self._is_due(env, was_reset)]
