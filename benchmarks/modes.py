@@ -1,6 +1,6 @@
 """What is measured apart from the loads: start-up time, memory, idle pools, and pools on a machine that is busy.
 
-Each figure comes from a fresh process: a warm fork server or a heap that another load has grown would change it.
+The first three come from fresh processes: a warm fork server or a heap that another load has grown would change them.
 """
 
 from __future__ import annotations

@@ -150,6 +150,8 @@ NO_FORMS: dict[str, Callable[[bytes], bytes]] = {
     "with an unknown type": lambda bomb: form(1, ((("x", "P", None),), None)),
     "with a type that is none": lambda bomb: form(1, ((("x", [], ()),), None)),
     "with an impossible shape": lambda bomb: form(1, ((("x", "float64", (-1,)),), None)),
+    "of a last row where there is none": lambda bomb: form(1, ((), (("x", "d", None),))),
+    "with the same name twice": lambda bomb: form(1, ((("x", "d", None), ("x", "d", None)), ())),
     "that fits no slip": lambda bomb: form(1, ((("x", "float64", (10**12,)),), None)),
 }
 GARBLED_FAULTS: dict[str, Callable[[bytes], bytes]] = {

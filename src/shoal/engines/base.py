@@ -21,6 +21,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.arrays import RowLayout, Rows
+from shoal.machine import usable_cores
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -230,6 +231,11 @@ class Engine(Protocol):
 def row_layout(config: EngineConfig, spec: EnvSpec) -> RowLayout:
     """The rows that envs of this spec need under this config."""
     return RowLayout(spec, config.num_envs, config.blocks, with_final=config.autoreset is Autoreset.SAME_STEP)
+
+
+def sharers(config: EngineConfig) -> int:
+    """How many share the work: as many as were asked for, else one per usable core, and never more than envs."""
+    return min(config.num_workers or usable_cores(), config.num_envs)
 
 
 def shares(num_envs: int, parts: int) -> list[range]:

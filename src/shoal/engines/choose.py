@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shoal.engines.base import Command, Engine, EngineConfig, Request
+from shoal.engines.base import Command, Engine, EngineConfig, Request, sharers
 from shoal.engines.kernel.installed import has_numba
 from shoal.errors import ArgumentError, ShippingError, ShoalError
 from shoal.machine import usable_cores
@@ -47,13 +47,11 @@ def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
 
 def _with_caller(name: str, config: EngineConfig, reason: str, is_chosen_here: bool) -> tuple[str, str]:
     """What is to run when the caller is one of the workers: alone, it is the serial engine."""
-    from shoal.engines.inline import lanes_with_caller
-
     if name != "process":
         if not is_chosen_here:
             raise ArgumentError(f"inline: the caller can be one of the workers of engine='process', not of {name!r}")
         return name, reason
-    return ("inline", reason) if lanes_with_caller(config) > 1 else ("serial", "the caller is the only worker")
+    return ("inline", reason) if sharers(config) > 1 else ("serial", "the caller is the only worker")
 
 
 def _started(name: str, config: EngineConfig) -> Engine:

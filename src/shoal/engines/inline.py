@@ -14,19 +14,13 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from shoal.engines.base import Command, EngineConfig, Request, shares
+from shoal.engines.base import Command, EngineConfig, Request, sharers, shares
 from shoal.engines.lane import closing_on_error
 from shoal.engines.process import ProcessEngine
 from shoal.engines.serial import SerialEngine
-from shoal.machine import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-def lanes_with_caller(config: EngineConfig) -> int:
-    """How many share the work, the caller among them."""
-    return min(config.num_workers or usable_cores(), config.num_envs)
 
 
 class InlineEngine:
@@ -38,7 +32,7 @@ class InlineEngine:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self.num_workers = lanes_with_caller(config)
+        self.num_workers = sharers(config)  # the caller among them
         own = shares(config.num_envs, self.num_workers)[-1]
         self._first_own = own.start
         self._own = SerialEngine(config, own)

@@ -18,14 +18,13 @@ import numpy as np
 from shoal.adapters import describe
 from shoal.adapters.kernel_env import PlainKernelEnv, checked_options
 from shoal.arrays import Rows, words
-from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout, sharers
 from shoal.engines.kernel.actions import ActionIntake
 from shoal.engines.kernel.loading import load_kernel, own_function
 from shoal.engines.kernel.source import HEADER, MODES, NO_LIMIT, columns
 from shoal.engines.kernel.threads import SharedRun
 from shoal.engines.lane import answer, common_spec, construction_error
 from shoal.faults import Fault, fault_from
-from shoal.machine import usable_cores
 from shoal.seeding import WORDS, set_words, words_of
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class KernelEngine:
         self.extras: dict[int, Extra] = {}
         self.faults: dict[int, Fault] = {}
         self.collected: list[int] = []
-        self.num_workers = min(config.num_workers or usable_cores(), config.num_envs)
+        self.num_workers = sharers(config)
         self.take: ActionIntake | None = None
         self._finished: list[int] = []
         self._is_small = config.num_envs <= _NEVER_SPLIT

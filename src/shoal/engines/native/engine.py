@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shoal.arrays import Rows
-from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout
+from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout, sharers
 from shoal.engines.kernel.installed import has_numba
 from shoal.engines.lane import answer, closing_on_error, construction_error
 from shoal.engines.native.boundary import Boundary
 from shoal.engines.native.conductor import Conductor
 from shoal.errors import ArgumentError
 from shoal.faults import Fault, fault_from
-from shoal.machine import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +51,7 @@ class NativeEngine:
         self.extras: dict[int, Extra] = {}
         self.faults: dict[int, Fault] = {}
         self.collected: list[int] = []
-        self.num_workers = min(config.num_workers or usable_cores(), config.num_envs)
+        self.num_workers = sharers(config)
         self.take: Callable[[Any], bool] | None = None
         self.has_odd_rows: Callable[[int], bool] | None = None
         self._all_ids = list(range(config.num_envs))

@@ -178,15 +178,15 @@ class FormReader:
         self._silence = bytes(len(control.told))
         self._forms: list[dict[int, Form]] = [{} for _ in range(lanes)]
 
-    def learn(self, lane: int, number: Any, description: Any) -> None:
+    def learn(self, lane: int, number: Any, form: Form) -> None:
         """Remember a form under its number.
 
         Raises:
-            FormError: If it is none.
+            FrameError: If that is none.
         """
         if type(number) is not int or not 0 < number <= _MOST_FORMS:
-            raise FormError(f"a form with the number {number!r}")
-        self._forms[lane][number] = Form.from_description(description)
+            raise FrameError(0, f"a form with the number {number!r}")
+        self._forms[lane][number] = form
 
     def forget(self, lane: int) -> None:
         """A lane begins anew, with forms of its own."""
@@ -212,10 +212,10 @@ class FormReader:
 
 def _look_of(extra: Extra) -> Any:
     """What tells forms apart at a glance."""
-    info, final = extra.info, extra.final_info
-    own = (*info, *map(type, info.values())) if info else ()
     if extra.objects is not None or extra.is_answer:
         return None
+    info, final = extra.info, extra.final_info
+    own = (*info, *map(type, info.values())) if info else ()
     return (own, (*final, *map(type, final.values())) if final else ()) if extra.has_final else own
 
 

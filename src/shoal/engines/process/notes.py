@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.engines.base import PHASES, Command, EngineConfig, Extra
 from shoal.engines.process import codec, shipping
-from shoal.engines.process.forms import FormReader
+from shoal.engines.process.forms import SLIP_BYTES, Form, FormReader
 from shoal.engines.process.wire import Frame, FrameError, Kind
 from shoal.errors import Where
 from shoal.faults import Fault, fault_from
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shoal.spec import EnvSpec
 
 Note = tuple[Kind, int, bytes]
+_BLANK_SLIP = memoryview(bytes(SLIP_BYTES))
 
 
 class Notes:
@@ -41,8 +42,10 @@ class Notes:
         self._notes: list[Note] = []
 
     def add(self, env_id: int, outcome: Extra | Fault, command: Command) -> None:
-        """Encode one outcome; one that cannot leave the worker becomes a fault."""
+        """Put one outcome in its env's slip, or encode it; one that cannot leave the worker becomes a fault."""
         if not isinstance(outcome, Fault):
+            if self._forms.put(env_id, outcome):
+                return
             try:
                 self._add_result(env_id, outcome)
                 return
@@ -120,9 +123,13 @@ class NoteReader:
     def _read_form(self, frame: Frame) -> None:
         try:
             number, description = codec.decode(frame.payload)
-            self.forms.learn(frame.env_id, number, description)
+            form = Form.from_description(description)
+            is_possible = self._can_be(form.read(_BLANK_SLIP, 0))
         except (TypeError, ValueError) as error:
             raise FrameError(0, f"no form: {error}") from error
+        if not is_possible:
+            raise FrameError(0, "a form of infos that cannot be")
+        self.forms.learn(frame.env_id, number, form)
 
     def _can_be(self, extra: Extra) -> bool:
         has_final = extra.has_final

@@ -166,7 +166,7 @@ class Waiter:
                 return False
         if self._thefts:
             self._thefts -= 1
-        elif self._rest_s > _REST_S[0]:
+        else:
             self._rest_s = _REST_S[0]
         self._fence()  # what was written before the count was raised is read after
         return True

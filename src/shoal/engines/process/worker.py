@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.arrays import Arena, Rows
-from shoal.engines.base import Command, EngineConfig, Extra, Request
+from shoal.engines.base import Command, EngineConfig, Request
 from shoal.engines.lane import Lane
 from shoal.engines.process import shipping
 from shoal.engines.process.control import Control, Plan
@@ -288,7 +288,6 @@ class LaneServer:
         self.lane = lane
         self.index = index
         self.control = worker.control
-        self.allow_pickle = worker.boot.config.allow_pickle
         self.one_by_one = worker.boot.config.one_by_one
         lane.running, lane.place = self.control.running, index
         self._first = lane.env_ids[0]
@@ -297,6 +296,7 @@ class LaneServer:
         self._rounds = rounds
         self._fence = Fence()
         self._forms = FormWriter(self.control)
+        self._notes = Notes(lane, self._forms, worker.boot.config.allow_pickle)
 
     def serve(self) -> None:
         """Wait and run until stopped, then close the envs."""
@@ -325,25 +325,16 @@ class LaneServer:
         self._forms.wipe_all()
         outcomes = self.lane.step_all(self.control.block[self._first])
         self._position += len(self.lane.slots)
-        self._publish(self._notes(outcomes) if outcomes else [])
-
-    def _notes(self, outcomes: dict[int, Extra | Fault]) -> list[Note]:
-        put = self._forms.put
-        rest = [(i, outcome) for i, outcome in outcomes.items() if isinstance(outcome, Fault) or not put(i, outcome)]
-        if not rest:
-            return []
-        notes = Notes(self.lane, self._forms, self.allow_pickle)
-        for env_id, outcome in rest:
-            notes.add(env_id, outcome, Command.STEP)
-        return notes.take()
+        for env_id, outcome in outcomes.items():
+            self._notes.add(env_id, outcome, Command.STEP)
+        self._publish(self._notes.take() if outcomes else [])
 
     def _run_pending(self) -> None:
         control, run = self.control, self.lane.run
         issued, finished, command, block = control.issued, control.finished, control.command, control.block
         flagged, running, host, index = control.flagged, control.running, control.host, self.index
         ring = index * self._capacity
-        notes = Notes(self.lane, self._forms, self.allow_pickle)
-        count = 0
+        notes, count = self._notes, 0
         for env_id in self.lane.env_ids:
             sequence = issued[env_id]
             if sequence == finished[env_id] or host[env_id] != index:
@@ -352,7 +343,7 @@ class LaneServer:
             self._forms.wipe(env_id)
             request = self.worker.request_for(env_id) if flagged[env_id] else None
             outcome = run(env_id, command[env_id], request, block[env_id])
-            if outcome is not None and (isinstance(outcome, Fault) or not self._forms.put(env_id, outcome)):
+            if outcome is not None:
                 notes.add(env_id, outcome, Command(command[env_id]))
             finished[env_id] = sequence
             control.order[ring + self._position % self._capacity] = env_id
