@@ -22,7 +22,7 @@ from shoal.faces.ding.states import EnvState
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from shoal.batch import Batch
     from shoal.faces.ding.config import Settings
@@ -180,12 +180,20 @@ class Core:
             ManagerState: If one of them does not run, or has not answered yet.
             UnknownEnv: If there is no such env.
         """
-        for i in ids:
+        state_of, busy = self.states.get, self._busy
+        bad = [i for i in ids if state_of(i) is not EnvState.RUN or i in busy]
+        if not bad:
+            return
+        for i in bad:
             if i not in self.states:
                 raise UnknownEnv(f"there is no env {i!r}: the manager has envs 0 to {self.num_envs - 1}")
-        if bad := [i for i in ids if self.states[i] is not EnvState.RUN or i in self._stepping or i in self._answers]:
-            told = ", ".join(f"env {i} {self._why_not(i)}" for i in bad)
-            raise ManagerState(f"only envs that run can be stepped: {told}")
+        told = ", ".join(f"env {i} {self._why_not(i)}" for i in bad)
+        raise ManagerState(f"only envs that run can be stepped: {told}")
+
+    @property
+    def _busy(self) -> Collection[int]:
+        """Envs with a step whose answer nobody has got."""
+        return self._stepping | self._answers.keys() if self._answers else self._stepping
 
     def _why_not(self, env_id: int) -> str:
         if self.states[env_id] is EnvState.RUN:
@@ -274,8 +282,8 @@ class Core:
         """Envs that run and wait for an action. If only resets keep it from being one, they are waited for."""
         self.catch_up()
         while True:
-            states, busy, told = self.states, self._stepping, self._answers
-            ids = [i for i, state in states.items() if state is EnvState.RUN and i not in busy and i not in told]
+            busy = self._busy
+            ids = [i for i, state in self.states.items() if state is EnvState.RUN and i not in busy]
             if ids or not self._resetting:
                 return ids
             self._take(1, None)

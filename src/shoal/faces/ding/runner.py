@@ -7,6 +7,7 @@ rows ─▶ (env id, timestep)                             what travelled beside
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _CLOSE_TIMEOUT_S = 2.0
 _QUICK_RESET_S = 0.002  # resets that take longer are not made part of a step
 _TOLD_OF_FAULTS = {"kind", "message", "incarnation", "attempts"}
+# A timestep of its four fields, in half the time that a call of the class takes.
+_timestep: Callable[[Iterable[Any]], BaseEnvTimestep] = partial(tuple.__new__, BaseEnvTimestep)
 
 
 @dataclass(frozen=True)
@@ -186,10 +189,9 @@ class Runner:
             aside = infos[row].get(ASIDE)
             begun[row] = rows[row] if aside is None else aside["obs"]
             rows[row], infos[row] = last_obs, last_info
-        made = list(map(BaseEnvTimestep, rows, rewards, dones, infos))
-        for row, info in enumerate(infos):
-            if info:
-                made[row] = _completed(made[row], info)
+        made = list(map(_timestep, zip(rows, rewards, dones, infos, strict=True)))
+        for row in [row for row, info in enumerate(infos) if info]:
+            made[row] = _completed(made[row], infos[row])
         return made, begun
 
     # ------------------------------------------------------------------ beside
