@@ -7,20 +7,19 @@ A call goes through four stages, and each has one place: actions are checked as 
 
 from __future__ import annotations
 
-import threading
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from shoal.asking import Asking
 from shoal.dispatch import Dispatch, Ids, Wishes
-from shoal.errors import ActionError, BusyPool, ClosedPool, FaultError, NothingInFlight, StateError
+from shoal.errors import ActionError, NothingInFlight, StateError
+from shoal.gate import Gate
 from shoal.seeding import Seed, seeds_for
 from shoal.stats import PoolStats
 
 if TYPE_CHECKING:
     import os
     from pathlib import Path
-    from types import TracebackType
 
     from shoal.batch import Batch
     from shoal.black_box import FaultFiles
@@ -38,7 +37,8 @@ class Pool:
     of its ids. With a smaller ``batch_size`` it is asynchronous: ``recv`` returns the first ``batch_size`` rows that
     are ready, and ``env_id`` says whose they are.
 
-    One thread at a time may use a pool; a second one gets ``BusyPool`` instead of a corrupted batch.
+    One thread at a time may use a pool; a second one gets ``BusyPool`` instead of a corrupted batch. One that sends and
+    one that receives may work side by side.
 
     Args:
         engine: A started engine.
@@ -154,20 +154,25 @@ class Pool:
 
     def async_reset(self, seed: Seed = None, options: Wishes = None, env_id: Ids = None) -> None:
         """Start resetting all envs, or those in ``env_id``; ``recv`` returns their rows."""
-        with self._gate:
+        with self._gate.sending:
             self._dispatch.settle()
             ids = self._dispatch.begin_reset(seed, options, env_id)
             self._dispatch.traffic.groups.append(ids)
+            self._gate.note_send()
 
     def send(self, action: Any, env_id: Ids = None) -> None:
         """Start one step per env. Several sends may be under way; each env takes its own in order."""
-        with self._gate:
+        with self._gate.sending:
             self._dispatch.settle()
             ids = self._dispatch.begin_send(action, env_id)
             self._dispatch.traffic.groups.append(ids)
+            self._gate.note_send()
 
     def recv(self, timeout: float | None = None, min_batch: int | None = None, max_wait: float | None = None) -> Batch:
         """Wait for rows and return them.
+
+        If less than a batch is under way, an asynchronous pool returns what is. But if the last ``send`` was that of
+        another thread, and it is alive, its next one is waited for.
 
         Args:
             timeout: Seconds until ``RecvTimeout``; nothing is lost then. None waits as long as the envs' own
@@ -179,14 +184,26 @@ class Pool:
             NothingInFlight: If nothing was sent whose result could come.
             FaultError: If an env failed. The other rows stay, and the next ``recv`` returns them.
         """
-        with self._gate:
+        with self._gate.receiving:
             self._dispatch.settle()
-            if self._dispatch.traffic.is_empty:
-                raise NothingInFlight("recv: nothing is under way; call send() or async_reset() first")
-            group = self._dispatch.next_group()
-            full = min(self.batch_size, self._dispatch.traffic.num_under_way) if group is None else len(group)
-            least = full if min_batch is None and max_wait is None else max(1, min(full, min_batch or 1))
-            return self._dispatch.receive(group, full, least, timeout, max_wait)
+            if not self._gate.has_sender:
+                return self._receive(timeout, min_batch, max_wait)
+            traffic = self._dispatch.traffic
+            wanted = self.batch_size if min_batch is None and max_wait is None else max(1, min_batch or 1)
+            patience = monotonic() + (max_wait or 0.0)
+            return self._gate.take_turns(
+                lambda left: self._receive(left, min_batch, None if max_wait is None else patience - monotonic()),
+                lambda: traffic.num_under_way >= wanted if self.is_async else not traffic.is_empty,
+                timeout,
+            )
+
+    def _receive(self, timeout: float | None, min_batch: int | None, max_wait: float | None) -> Batch:
+        if self._dispatch.traffic.is_empty:
+            raise NothingInFlight("recv: nothing is under way; call send() or async_reset() first")
+        group = self._dispatch.next_group()
+        full = min(self.batch_size, self._dispatch.traffic.num_under_way) if group is None else len(group)
+        least = full if min_batch is None and max_wait is None else max(1, min(full, min_batch or 1))
+        return self._dispatch.receive(group, full, least, timeout, max_wait)
 
     def recv_ready(
         self, env_id: Ids = None, *, at_least: int = 1, at_most: int | None = None, timeout: float | None = None
@@ -356,41 +373,3 @@ class Pool:
         rows = f", batches of {self.batch_size}" if self.is_async else ""
         state = "closed" if self.is_closed else "open"
         return f"Pool({self.spec.id}, {self.num_envs} envs{rows}, {self.engine.describe()}, {self.autoreset}, {state})"
-
-
-class Gate:
-    """Lets one thread in at a time, nobody once it is closed, and adds up the time spent inside."""
-
-    __slots__ = ("_acquire", "_entered", "_release", "_what", "inside_s", "is_closed")
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        lock = threading.Lock()
-        # The two methods themselves: this is passed through on every call.
-        self._acquire, self._release = lock.acquire, lock.release
-        self._entered = 0.0
-        self.inside_s = 0.0
-        self.is_closed = False
-
-    def try_enter(self) -> bool:
-        """Enter if nobody is inside."""
-        return self._acquire(False)
-
-    def leave(self) -> None:
-        """Let the next one in."""
-        self._release()
-
-    def __enter__(self) -> None:
-        if self.is_closed:
-            raise ClosedPool(f"{self._what} is closed")
-        if not self._acquire(False):
-            raise BusyPool(f"another thread is inside {self._what}; give each thread its own pool, or take turns")
-        self._entered = perf_counter()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.inside_s += perf_counter() - self._entered
-        self._release()
-        if error is not None and self.is_closed and isinstance(error, FaultError):
-            raise ClosedPool(f"{self._what} was closed meanwhile") from error
