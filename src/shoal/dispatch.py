@@ -213,6 +213,7 @@ class Dispatch:
             seeds = seeds_of(ids, seed, self.num_envs)
             self.recovery.note_seeds(ids, seeds)
         wishes = options_of(ids, options)
+        self._renew_lost(ids)
         self._abandon(ids)
         requests = [
             None if own is None and wish is None else Request(seed=own, options=wish)
@@ -226,6 +227,15 @@ class Dispatch:
         self.resetting.update(zip(ids, requests, strict=True))
         return ids
 
+    def _renew_lost(self, ids: Sequence[int]) -> None:
+        """Have envs of which nothing is left built anew with their reset, if somebody was told that they are lost."""
+        for i in self.ready.take_lost(ids):
+            was_built = i not in self.ready.faulted or self.ready.faulted[i].where.phase != "construct"
+            if was_built and i not in self.engine.gone:
+                continue  # it hangs in a thread, and may come back
+            if i not in self.recovery.due and i not in self.recovery.dropped:
+                self.recovery.renew(i)
+
     def restart(self, env_id: Ids, seed: Seed) -> list[int]:
         """Start building envs anew, whatever state they are in; returns the ids."""
         return self.begin_reset(seed, None, self.renew(env_id))
@@ -233,6 +243,7 @@ class Dispatch:
     def renew(self, env_id: Ids) -> list[int]:
         """Have envs built anew with their next reset, dropping what they were doing; returns the ids."""
         ids = self.check_ids(env_id)
+        self.ready.take_lost(ids)
         self._abandon(ids)
         for i in ids:
             self.recovery.renew(i)

@@ -32,6 +32,8 @@ class Readiness:
         # Without autoreset, an env must be reset after each episode.
         self._over_N = np.zeros(num_envs, np.bool_)
         self.faulted: dict[int, Fault] = {}
+        # Envs that errors have named as lost, also those that fell with another while they had nothing to do.
+        self._lost: set[int] = set()
 
     def refuse_unready(self, ids: Sequence[int]) -> None:
         """Raise if one of these envs cannot be stepped, saying which and what to do."""
@@ -66,8 +68,17 @@ class Readiness:
 
     def note_faults(self, ids: Sequence[int], faults: Iterable[Fault]) -> None:
         """These envs have failed."""
-        self.faulted.update(zip(ids, faults, strict=True))
+        for i, fault in zip(ids, faults, strict=True):
+            self.faulted[i] = fault
+            if fault.loses_env:
+                self._lost.update(fault.where.env_ids)
         self.all_ready = False
+
+    def take_lost(self, ids: Iterable[int]) -> list[int]:
+        """Those of these envs that errors have named as lost. They are named no more."""
+        lost = self._lost.intersection(ids) if self._lost else ()
+        self._lost.difference_update(lost)
+        return sorted(lost)
 
     def forgive(self, ids: Iterable[int]) -> None:
         """Whatever was wrong with these envs is over."""

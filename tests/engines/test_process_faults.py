@@ -158,11 +158,43 @@ def test_neighbours_go_on_without_the_dead_worker(make: Callable[..., shoal.Pool
         pool.step(ZEROS)
     pool.recv(timeout=10)
     assert steps_of(pool.step([0, 0], env_id=[2, 3])) == [2, 2]
-    with pytest.raises(errors.WorkerDied, match="killed by SIGKILL"):
-        pool.reset(env_id=[1])
+    with pytest.raises(errors.StateError, match=r"envs \[1\] failed earlier .*: reset them first"):
+        pool.step([0], env_id=[1])
     with pytest.raises(errors.WorkerDied, match="killed by SIGKILL"):
         pool.get_attr("tag", env_id=[0])
     assert pool.get_attr("tag", env_id=[2, 3]) == (2, 3)
+
+
+@pytest.mark.parametrize("fault", ["kill", "hang"])
+def test_a_reset_builds_anew_what_is_gone(fault: str, make: Callable[..., shoal.Pool]) -> None:
+    pool = make(envs_with(fault), step_timeout=DEADLINE_S)
+    pool.reset(seed=0)
+    for life in range(2):
+        pool.step([0, 0], env_id=[2, 3])
+        with pytest.raises((errors.WorkerDied, errors.EnvTimeout)):
+            pool.step([0, 0], env_id=[0, 1])
+        pool.reset(env_id=[0, 1])
+        assert pool.stats().restarts == 2 * (life + 1)
+    assert steps_of(pool.step([0, 0, 0], env_id=[0, 2, 3])) == [1, 3, 3]
+
+
+def test_an_env_that_fell_with_another_while_it_was_idle_comes_back_too(make: Callable[..., shoal.Pool]) -> None:
+    pool = make(envs_with("kill"))
+    pool.reset(seed=0)
+    with pytest.raises(errors.WorkerDied, match="step failed in envs 0-1"):
+        pool.step([0], env_id=[1])
+    assert steps_of(pool.reset(env_id=[0])) == [0]
+    assert pool.stats().restarts == 1
+
+
+def test_a_reset_tells_first_of_a_death_that_nobody_was_told_of(make: Callable[..., shoal.Pool]) -> None:
+    pool = make([partial(CountingEnv, tag=i) for i in range(4)])
+    pool.reset(seed=0)
+    os.kill(pid_of(pool, 1), signal.SIGKILL)
+    with pytest.raises(errors.WorkerDied, match=r"reset failed in envs 2-3"):
+        pool.reset()
+    assert steps_of(pool.reset()) == [0, 0, 0, 0]
+    assert pool.stats().restarts == 2
 
 
 @pytest.mark.parametrize("asleep", [True, False], ids=["idle", "stepping"])

@@ -109,7 +109,7 @@ class Caller(RuleBasedStateMachine):
         self.pending: dict[int, deque[Command]] = {i: deque() for i in ALL}
         self.fresh = set(ALL)
         self.failed: set[int] = set()  # raised, and not reset since
-        self.gone: set[int] = set()  # with their worker; only a restart brings them back
+        self.gone: set[int] = set()  # with their worker, or never built; a reset builds them anew
         self.blamed: set[int] = set()  # were ever rigged, or share a worker with one that was
 
     def teardown(self) -> None:
@@ -148,16 +148,16 @@ class Caller(RuleBasedStateMachine):
 
     @rule(ids=some_envs, seed=maybe_seeds)
     def reset(self, ids: list[int], seed: int | None) -> None:
-        ids = self._there(ids)
         seed = self._seed_for(ids, seed)
         self._begin_reset(ids, seed)
+        self._bring_back(ids)
         self._await(lambda: self.pool.reset(seed=seed, env_id=ids), {i: ("reset", seed) for i in ids})
 
     @rule(ids=some_envs, seed=maybe_seeds)
     def async_reset(self, ids: list[int], seed: int | None) -> None:
-        ids = self._there(ids)
         seed = self._seed_for(ids, seed)
         self._begin_reset(ids, seed)
+        self._bring_back(ids)
         self.pool.async_reset(seed=seed, env_id=ids)
         for i in ids:
             self.pending[i].append(("reset", seed))
@@ -268,6 +268,13 @@ class Caller(RuleBasedStateMachine):
             self.restart(ALL, 5)
         return [i for i in ids if i not in self.gone]
 
+    def _bring_back(self, ids: list[int]) -> None:
+        """Those that are gone have become their next selves."""
+        for i in self.gone & set(ids):
+            twin = self.twins.twins[i]
+            twin.rebuild(twin.incarnation + 1)
+        self.gone -= set(ids)
+
     def _seed_for(self, ids: list[int], seed: int | None) -> int | None:
         return seed if all(self.is_sound(i) for i in ids) or seed is not None else 77
 
@@ -312,6 +319,7 @@ class Caller(RuleBasedStateMachine):
         if self.policy != "raise":
             return
         fallen = {i for text in texts if "worker process is gone" in text for i in envs_in(text)}
+        self.gone |= {i for text in texts if text.removeprefix("Also: ").startswith("construct") for i in envs_in(text)}
         if error.where.phase != "call":
             for i in named - fallen:
                 self.failed.add(i)

@@ -25,7 +25,7 @@ from shoal.machine import usable_cores
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from shoal.faults import Fault
     from shoal.seeding import GeneratorState
@@ -178,6 +178,10 @@ class Engine(Protocol):
     @property
     def recycled(self) -> int:
         """Workers that were replaced because they held too much memory."""
+
+    @property
+    def gone(self) -> Collection[int]:
+        """Envs that nothing is left of, because their worker is gone: they have to be built anew."""
 
     @property
     def has_odd_rows(self) -> Callable[[int], bool] | None:

@@ -20,7 +20,7 @@ from shoal.engines.process import ProcessEngine
 from shoal.engines.serial import SerialEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 
 class InlineEngine:
@@ -98,6 +98,11 @@ class InlineEngine:
             part.collect(at_least, timeout_s)
         finally:  # also what was finished before an interrupt
             self.collected += part.collected
+
+    @property
+    def gone(self) -> Collection[int]:
+        """Envs that are gone with their worker."""
+        return self._others.gone
 
     @property
     def recycled(self) -> int:

@@ -32,6 +32,7 @@ class SerialEngine:
     name = "serial"
     num_workers = 1
     recycled = 0
+    gone = ()
     finals_are_columns = False
     take: Callable[[Any], bool] | None = None
     has_odd_rows = None

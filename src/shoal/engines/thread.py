@@ -156,7 +156,7 @@ class ThreadEngine:
         self._lane_of = {i: lane for lane in self._lanes for i in lane.lane.env_ids}
         self._given_up: list[ThreadLane] = []
         # Envs whose thread was given up and replaced, and why; they come back when they are built anew.
-        self._gone: dict[int, Fault] = {}
+        self.gone: dict[int, Fault] = {}
         self._refused: list[int] = []
         self.all_ids = list(range(config.num_envs))
         self._sequence = [0] * config.num_envs
@@ -215,8 +215,8 @@ class ThreadEngine:
             request = requests.get(i) if requests else None
             if request is not None and request.incarnation is not None:
                 self._make_room(i)
-            if i in self._gone:
-                self.faults[i] = self._gone[i]
+            if i in self.gone:
+                self.faults[i] = self.gone[i]
                 self._refused.append(i)
                 continue
             self._sequence[i] += 1
@@ -231,7 +231,7 @@ class ThreadEngine:
             if lane.lane.is_writing:
                 # It could still finish a row that by then is another's. If it does come back, it is as good as new.
                 lane.lane.attach(self.rows)
-                self._gone[env_id] = lane.hung
+                self.gone[env_id] = lane.hung
                 return
             _dismiss([lane.inbox])
             self._given_up.append(lane)
@@ -241,13 +241,13 @@ class ThreadEngine:
             new.is_built = True
             self._lanes[self._lanes.index(lane)] = new
             self._lane_of.update(dict.fromkeys(ids, new))
-            self._gone.update(dict.fromkeys(ids, replace(lane.hung, is_collateral=True)))
+            self.gone.update(dict.fromkeys(ids, replace(lane.hung, is_collateral=True)))
             for i in [i for i in ids if i in self._waiting]:  # what stands in the old inbox, nobody will do
                 self._waiting.discard(i)
-                self.faults[i] = self._gone[i]
+                self.faults[i] = self.gone[i]
                 self._refused.append(i)
             new.thread.start()
-        self._gone.pop(env_id, None)
+        self.gone.pop(env_id, None)
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env."""

@@ -52,6 +52,7 @@ class KernelEngine:
 
     name = "kernel"
     recycled = 0
+    gone = ()
     finals_are_columns = True
 
     def __init__(self, config: EngineConfig) -> None:

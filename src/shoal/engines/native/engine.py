@@ -43,6 +43,7 @@ class NativeEngine:
 
     name = "native"
     recycled = 0
+    gone = ()
     finals_are_columns = True
     episodes = None
 
