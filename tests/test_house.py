@@ -29,7 +29,7 @@ LAYERS: list[set[str]] = [
     {"stats", "trace"},
     {"engines", "envs"},
     {"nan_watch", "readiness", "recipes", "recording", "recovery", "registry", "snapshot", "traffic"},
-    {"asking", "black_box", "dispatch", "fault_desk", "fault_rows", "pool", "reading", "sending"},
+    {"asking", "black_box", "dispatch", "fault_desk", "fault_rows", "gate", "pool", "reading", "sending"},
     {"build", "contract", "replaying"},
     {"collect"},
     {"faces"},

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from shoal.collect import Collector as Collector
     from shoal.doors import make_vec as make_vec
     from shoal.envs.mujoco.env import MujocoEnv as MujocoEnv
+    from shoal.faces.envpool.base import EnvPool as EnvPool
+    from shoal.faces.envpool.dm import DMEnvPool as DMEnvPool
     from shoal.faces.envpool.doors import make as make
     from shoal.faces.envpool.doors import make_dm as make_dm
     from shoal.faces.envpool.doors import make_gym as make_gym
     from shoal.faces.envpool.doors import make_gymnasium as make_gymnasium
     from shoal.faces.envpool.doors import make_spec as make_spec
+    from shoal.faces.envpool.gymnasium import GymnasiumEnvPool as GymnasiumEnvPool
+    from shoal.faces.envpool.spec import EnvSpec as EnvSpec
     from shoal.faces.gymnasium import ShoalVectorEnv as ShoalVectorEnv
     from shoal.kernel import KernelEnv as KernelEnv
     from shoal.pool import Pool as Pool
@@ -58,6 +62,14 @@ _HOMES = {
     "register": "shoal.registry",
     "make_vec": "shoal.doors",
 }
+# For annotations in programs that are written for EnvPool. Not among the names that a star imports, since the faces
+# behind them need libraries of their own.
+_TYPES = {
+    "DMEnvPool": "shoal.faces.envpool.dm",
+    "EnvPool": "shoal.faces.envpool.base",
+    "EnvSpec": "shoal.faces.envpool.spec",
+    "GymnasiumEnvPool": "shoal.faces.envpool.gymnasium",
+}
 _MODULES = ("collect", "errors", "testing")
 
 __all__ = [*sorted(_HOMES), *_MODULES, "__version__"]
@@ -66,8 +78,9 @@ logging.getLogger("shoal").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = _HOMES.get(name) or _TYPES.get(name)
+    if home is not None:
+        value = getattr(importlib.import_module(home), name)
     elif name in _MODULES:
         value = importlib.import_module(f"shoal.{name}")
     else:
@@ -77,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_TYPES})

@@ -6,9 +6,11 @@
     │   ├── WrongSetting      a manager of DI-engine's dialect was given settings or arguments that make no sense
     │   ├── MissingSetting    a config of DI-engine's dialect lacks a key
     │   ├── WrongSeed         what was given as a seed is none
-    │   └── UnknownEnv        a manager has no env of this id
+    │   ├── UnknownEnv        a manager has no env of this id
+    │   └── UnknownTask       no task has this id
     ├── ActionError           what was sent cannot be an action for those envs; nothing has moved
     │   ├── WrongDtype        an array has another type than its spec, where no cast is made
+    │   ├── WrongShape        an array has another shape than its spec
     │   ├── MissingAction     a dict of actions lacks a key
     │   ├── WrongActionType   an action is of a type that an env of DI-engine's dialect does not take
     │   └── AgentActionError  an agent of BBRL's dialect found actions in the workspace that no env can take
@@ -75,12 +77,22 @@ class UnknownEnv(ArgumentError, KeyError, RuntimeError):
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
 
 
+class UnknownTask(ArgumentError, KeyError):
+    """No task has this id."""
+
+    __str__ = Exception.__str__  # a KeyError shows its text as a repr
+
+
 class ActionError(ShoalError, ValueError):
     """What was sent cannot be an action for those envs. Raised before any env moves."""
 
 
 class WrongDtype(ActionError, RuntimeError):
     """An array in a dict of actions has another type than its spec."""
+
+
+class WrongShape(ActionError, RuntimeError):
+    """An array of actions has another shape than its spec."""
 
 
 class MissingAction(ActionError, KeyError):

@@ -361,7 +361,8 @@ class Pool:
     def latest(self, env_id: Ids = None) -> Batch:
         """The last row of every env, or of those in ``env_id``, whether or not it has just answered."""
         with self._gate:
-            return self._dispatch.reader.latest(None if env_id is None else self._dispatch.check_ids(env_id))
+            ids = None if env_id is None else self._dispatch.check_ids(env_id) if len(env_id) else []
+            return self._dispatch.reader.latest(ids)
 
     def __enter__(self) -> Pool:
         return self

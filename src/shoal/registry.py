@@ -42,7 +42,7 @@ from shoal.envs.minigrid import is_minigrids
 from shoal.envs.mujoco import OLD_TASKS as OLD_MUJOCO_TASKS
 from shoal.envs.mujoco import TASKS as MUJOCO_TASKS
 from shoal.envs.mujoco import has_mujoco
-from shoal.errors import ArgumentError, BackendUnavailable
+from shoal.errors import ArgumentError, BackendUnavailable, UnknownTask
 from shoal.kernel import KernelEnv, is_kind
 from shoal.native import is_native
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 _ALIASES = {
     "phys2d/CartPole-v0": "CartPole-v0",
     "phys2d/CartPole-v1": "CartPole-v1",
+    "phys2d/Pendulum-v0": "Pendulum-v0",
     "tabular/Blackjack-v0": "Blackjack-v1",
     "tabular/CliffWalking-v0": "CliffWalking-v0",
 }
@@ -200,7 +201,7 @@ def find(task_id: Any) -> Task:
     """The task of this name; for an env class, or another callable that makes an env, one made up for it.
 
     Raises:
-        ArgumentError: If there is none; it names the ids that come closest.
+        UnknownTask: If there is none; it names the ids that come closest.
     """
     if isinstance(task_id, RegisteredSpec):
         return _registration(task_id)
@@ -300,7 +301,7 @@ def _in_gymnasium(task_id: str) -> Task:
     except (gym.error.Error, ImportError, ValueError) as error:
         close = difflib.get_close_matches(task_id, list_all_envs(), n=3)
         hint = f"did you mean {', '.join(map(repr, close))}? " if close else ""
-        raise ArgumentError(
+        raise UnknownTask(
             f"no task is called {task_id!r}; {hint}shoal.list_all_envs() lists them all{envpool_hint(task_id)}"
         ) from error
     return _registration(spec)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from shoal.errors import ActionError, SpecError
+from shoal.errors import ActionError, SpecError, WrongShape
 
 OBJECT = np.dtype(object)
 FEW = 64  # numbers, up to which Python's own minimum and maximum are quicker than numpy's
@@ -86,7 +86,7 @@ class Leaf:
         expected = (rows, *self.shape)
         array = values if values.__class__ is np.ndarray else self._as_array(values, expected, ActionError)
         if array.shape != expected:
-            raise ActionError(f"{self.path}: expected shape {expected}, got {array.shape}{self._shape_hint(array)}")
+            raise WrongShape(f"{self.path}: expected shape {expected}, got {array.shape}{self._shape_hint(array)}")
         if array.dtype != self.dtype:
             array = self._cast(array, ActionError)
         if self.low is not None:

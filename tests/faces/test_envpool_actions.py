@@ -187,8 +187,30 @@ def test_some_envs_step_and_their_rows_come_in_that_order(make: Any, ids: Any) -
     assert pool.reset(ids)[1]["env_id"].tolist() == [2, 0]
 
 
+@pytest.mark.parametrize("nobody", [[], np.array([], np.int32)], ids=repr)
+def test_a_call_for_nobody_returns_no_rows(make: Any, env_type: str, nobody: Any) -> None:
+    pool = make("CartPole-v1", env_type)
+    pool.reset()
+    assert obs_of(pool.step(np.zeros(0, int), nobody)).shape == (0, 4)
+    first = pool.reset(nobody)
+    assert (first if env_type == "gym" else obs_of(first)).shape == (0, 4)
+    pool.send(np.zeros(0, int), nobody)
+    with pytest.raises(ActionError):
+        pool.step(np.zeros(1, int), nobody)
+    assert len(obs_of(pool.step(np.zeros(3, int)))) == 3
+
+
+@pytest.mark.parametrize("action", [np.zeros((3, 1), np.int32), np.zeros((3, 2), np.int32), 7], ids=repr)
+def test_a_wrong_shape_is_an_error_of_both_kinds(make: Any, env_type: str, action: Any) -> None:
+    pool = make("CartPole-v1", env_type)
+    pool.reset()
+    for kind in (ValueError, RuntimeError):
+        with pytest.raises(kind, match=r"expected shape \(3,\)"):
+            pool.step(action)
+
+
 @pytest.mark.parametrize(
-    "ids", [[3], [-1], [0, 0], [], [0.0], ["0"], 0, [[0]], np.array([True, False, True]), [None]], ids=repr
+    "ids", [[3], [-1], [0, 0], [0.0], ["0"], 0, [[0]], np.array([True, False, True]), [None]], ids=repr
 )
 def test_bad_ids_are_refused_on_every_call(make: Any, env_type: str, ids: Any) -> None:
     pool = make("CartPole-v1", env_type)

@@ -11,6 +11,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import vector as wrappers
 
+import shoal
 from shoal.errors import (
     ActionError,
     ArgumentError,
@@ -658,3 +659,50 @@ def test_rows_survive_a_picture(make: Any) -> None:
     pool.reset()
     pool.render([0, 1, 2])
     assert [read_row(row).step for row in pool.step(zeros())[0]] == [1, 1, 1]
+
+
+# ---------------------------------------------------------------------- windows, cameras, types
+
+
+def test_an_env_that_only_draws_is_shown_in_a_window(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    pool = make("CartPole-v1", num_envs=2, render_mode="human", render_env_id=1, render_width=60, render_height=40)
+    assert pool.metadata["render_modes"] == ["rgb_array", "human"]
+    assert pool.render_mode == "human"
+    pool.reset()
+    assert pool.render() is None
+    import pygame
+
+    assert pygame.display.get_surface().get_size() == (60, 40)
+    with pytest.raises(ArgumentError, match="only env 1"):
+        pool.render(0)
+    pool.close()
+    assert not pygame.display.get_init()
+
+
+def test_an_env_with_one_view_has_one_camera(make: Any) -> None:
+    pool = make("CartPole-v1", num_envs=1, render_mode="rgb_array")
+    pool.reset()
+    np.testing.assert_array_equal(pool.render(camera_id=0), pool.render())
+    with pytest.raises(ArgumentError, match="render_camera_id"):
+        pool.render(camera_id=2)
+
+
+def test_it_is_an_env_for_code_that_asks(make: Any) -> None:
+    pool = make("CartPole-v1", num_envs=2)
+    assert isinstance(pool, gym.Env)
+    assert isinstance(pool, VectorEnv)
+    wrapped = gym.Wrapper(pool)
+    assert wrapped.reset()[0].shape == (2, 4)
+    assert isinstance(pool, shoal.GymnasiumEnvPool)
+    assert isinstance(pool, shoal.EnvPool)
+    assert isinstance(pool.spec, shoal.EnvSpec)
+
+
+@pytest.mark.parametrize("engine", ["kernel", "serial"])
+def test_probabilities_are_float32_as_in_envpool(make: Any, engine: str) -> None:
+    pool = make("CliffWalkingSlippery-v1", num_envs=2, engine=engine)
+    pool.reset()
+    prob = pool.step(np.zeros(2, np.int32))[-1]["prob"]
+    assert (prob.dtype, prob.tolist()) == (np.float32, [np.float32(1 / 3)] * 2)
+    assert pool.spec.state_array_spec["info:prob"].dtype == np.float32

@@ -44,6 +44,17 @@ def test_a_scan_gives_the_rows_of_a_loop(door: Callable[..., Any]) -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
+def test_actions_may_come_in_a_dict() -> None:
+    expected = loop_outside(shoal.make_gymnasium("CartPole-v1", num_envs=3, seed=5), actions(3)[:2])[-1]
+    envs = shoal.make_gymnasium("CartPole-v1", num_envs=3, seed=5)
+    envs.reset()
+    handle, _, _, step = envs.xla()
+    for row in actions(3)[:2]:
+        given = {"action": jnp.asarray(row), "env_id": jnp.arange(3, dtype=jnp.int32)}
+        handle, got = jax.jit(step)(handle, given)
+    np.testing.assert_array_equal(got[0], expected[0])
+
+
 def test_send_and_recv_inside_a_loop_take_only_the_envs_that_are_ready() -> None:
     envs = shoal.make_gymnasium("CartPole-v1", num_envs=6, batch_size=2, seed=1)
     envs.async_reset()

@@ -30,9 +30,9 @@ LEFT, DOWN, RIGHT, UP = 0, 1, 2, 3
 class FrozenLake(KernelEnv):
     """One point for the goal, by default; a hole ends the episode without.
 
-    The lake is ``desc``, or else one of ``MAPS`` by its ``map_name``. If it ``is_slippery``, a step goes where it
-    should with probability ``success_rate``, and else to either side. ``reward_schedule`` is what goal, hole and ice
-    pay. The info has the probability of what happened as ``prob``.
+    The lake is ``desc``, or else one of ``MAPS``: by its ``size``, 4 or 8, or by its ``map_name``. If it
+    ``is_slippery``, a step goes where it should with probability ``success_rate``, and else to either side.
+    ``reward_schedule`` is what goal, hole and ice pay. The info has the probability of what happened as ``prob``.
     """
 
     action_space = spaces.Discrete(4)
@@ -45,6 +45,7 @@ class FrozenLake(KernelEnv):
         *,
         desc: Sequence[str] | None = None,
         map_name: str | None = "4x4",
+        size: int | None = None,
         is_slippery: bool = True,
         success_rate: float = 1 / 3,
         reward_schedule: Sequence[float] = (1, 0, 0),
@@ -53,7 +54,7 @@ class FrozenLake(KernelEnv):
         super().__init__(render_mode=render_mode)
         if len(reward_schedule) != 3:
             raise ArgumentError(f"reward_schedule: expected what goal, hole and ice pay, got {reward_schedule!r}")
-        letters = _letters(desc, map_name)
+        letters = _letters(desc, map_name if size is None else f"{size}x{size}")
         self.constants = {
             "letters": letters,
             "starts": int((letters == START).sum()),
@@ -107,7 +108,7 @@ def _letters(desc: Any, map_name: str | None) -> np.ndarray[Any, np.dtype[np.uin
     """A map as an array of letter codes."""
     if desc is None:
         if map_name not in MAPS:
-            raise ArgumentError(f"map_name: expected one of {sorted(MAPS)}, or a map as desc, got {map_name!r}")
+            raise ArgumentError(f"map_name, size: expected one of {sorted(MAPS)}, or a map as desc, got {map_name!r}")
         desc = MAPS[map_name]
     try:
         letters = np.ascontiguousarray(np.asarray(desc, dtype="c")).view(np.uint8)

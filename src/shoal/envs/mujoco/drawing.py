@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import mujoco
@@ -62,6 +62,10 @@ class Camera:
         return camera
 
 
+# Why this process cannot draw. A second try to find a screen where there is none ends the process.
+_failures: list[str] = []
+
+
 class Drawer:
     """Draws simulations of one model.
 
@@ -74,19 +78,23 @@ class Drawer:
         model.vis.global_.offwidth = max(model.vis.global_.offwidth, camera.width)
         model.vis.global_.offheight = max(model.vis.global_.offheight, camera.height)
         self._chosen = camera.of(model)
+        if _failures:
+            raise BackendUnavailable(_failures[0])
         try:
             self._renderer = mujoco.Renderer(model, camera.height, camera.width, camera.max_geom)
         except Exception as error:
-            raise BackendUnavailable(
+            _failures.append(
                 f"render: MuJoCo cannot draw here ({error}); without a screen it needs EGL or OSMesa: "
                 "set MUJOCO_GL=egl or MUJOCO_GL=osmesa before mujoco is imported, and install libegl1 or libosmesa6"
-            ) from error
+            )
+            raise BackendUnavailable(_failures[0]) from error
 
-    def draw(self, model: mujoco.MjModel, data: mujoco.MjData, mode: str) -> Any:
-        """A picture, or the depth of every pixel."""
+    def draw(self, model: mujoco.MjModel, data: mujoco.MjData, mode: str, camera_id: int | None = None) -> Any:
+        """A picture, or the depth of every pixel; from another camera than the usual one, if that is given."""
         self._renderer._model = model  # colours and sizes may be the env's own
         (self._renderer.enable_depth_rendering if mode == "depth_array" else self._renderer.disable_depth_rendering)()
-        self._renderer.update_scene(data, self._chosen)
+        camera = self._chosen if camera_id is None else replace(self._camera, camera_id=camera_id, camera_name=None)
+        self._renderer.update_scene(data, camera.of(model) if isinstance(camera, Camera) else camera)
         return self._renderer.render()
 
     def close(self) -> None:

@@ -60,15 +60,15 @@ class MujocoView:
         self._sim.arrays["qpos"][self._env_id] = qpos
         self._sim.arrays["qvel"][self._env_id] = qvel
 
-    def render(self) -> Any:
-        """A picture of it."""
+    def render(self, camera_id: int | None = None) -> Any:
+        """A picture of it, from the camera that it was made with or another one."""
         kind = self._sim.kind
         if kind.render_mode is None:
             raise ArgumentError(f"{type(kind).__name__}: to render, make it with render_mode='rgb_array'")
         drawer = self._sim.__dict__.get("drawer")
         if drawer is None:
             drawer = self._sim.__dict__["drawer"] = Drawer(kind.compiled, kind.view)
-        return drawer.draw(self.model, self.data, kind.render_mode)
+        return drawer.draw(self.model, self.data, kind.render_mode, camera_id)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

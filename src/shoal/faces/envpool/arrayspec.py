@@ -104,8 +104,9 @@ def describe_leaf(space: Space[Any], *, per_player: bool = False) -> ArraySpec:
 
 
 def _stacked(parts: list[spaces.Discrete]) -> Form:
-    low = np.array([part.start for part in parts], np.int64)
-    high = low + np.array([part.n for part in parts], np.int64) - 1
+    # One pair of bounds for all, as EnvPool has it.
+    low = min(int(part.start) for part in parts)
+    high = max(int(part.start + part.n) for part in parts) - 1
     size = len(parts)
 
     def stack(columns: tuple[Any, ...]) -> Any:
@@ -114,7 +115,7 @@ def _stacked(parts: list[spaces.Discrete]) -> Form:
             rows[:, j] = column
         return rows
 
-    return Form(spaces.Box(low.astype(INT32), high.astype(INT32), dtype=np.int32), stack)
+    return Form(spaces.Box(low, high, (size,), np.int32), stack)
 
 
 def _named(children: dict[str, Space[Any]], *, is_tuple: bool) -> Form:

@@ -22,11 +22,13 @@ from numpy import ndarray
 from shoal.errors import ArgumentError, NothingInFlight
 from shoal.faces.envpool.actions import ActionReader
 from shoal.faces.envpool.arrayspec import INT32
+from shoal.faces.envpool.dialect import info_types
 from shoal.faces.envpool.infos import NO_ALIASES, InfoMaker
 from shoal.faces.envpool.opening import open_pool
 from shoal.faces.envpool.player_actions import PlayerActionReader
 from shoal.faces.envpool.players import PlayerInfoMaker, PlayerPool, player_spec
 from shoal.faces.envpool.rendering import draw
+from shoal.faces.envpool.window import Window
 from shoal.readiness import masked_ids
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from shoal.stats import PoolStats
 
 
-class EnvPoolBase:
+class EnvPool:
     """A pool that is spoken to as EnvPool is.
 
     Attributes:
@@ -52,6 +54,7 @@ class EnvPoolBase:
         observation_space: The observation space of one env, or of one player where there are several.
         action_space: The action space of one env, or of one player.
         closed: Whether it was closed.
+        window: Where one env is shown, if it is to be and does not do so itself.
     """
 
     env_type = ""
@@ -64,6 +67,7 @@ class EnvPoolBase:
         self.observation_space = spec.observation_space
         self.action_space = spec.action_space
         self.closed = False
+        self.window = Window(spec.task.id) if spec.needs_window else None
         self._seat(spec)
         self._convert = spec.observation_form.convert
         # How many batches may still have to be received before that of the next step.
@@ -82,7 +86,7 @@ class EnvPoolBase:
         if not core.players:
             self._actions = ActionReader(core.action, self.num_envs)
             aliases = NO_ALIASES if spec.native_kind is None else spec.native_kind.info_aliases
-            self._info = InfoMaker(core.observation, spec.observation_form, aliases)
+            self._info = InfoMaker(core.observation, spec.observation_form, aliases, info_types(spec.task))
             return
         self._source = table = PlayerPool(self.pool)
         self._actions = PlayerActionReader(core, table.seats)
@@ -103,6 +107,8 @@ class EnvPoolBase:
         """
         if options:
             seed, options, env_id = self._read_options(seed, dict(options), env_id)
+        if _is_nobody(env_id):
+            return self._reset_result(self._source.latest([]))
         batch = self._source.reset(seed, options or None, env_id)
         if env_id is None:
             self._ahead = 0
@@ -120,15 +126,20 @@ class EnvPoolBase:
         if self._ahead or self.is_async:
             self.send(action, env_id)
             return self.recv()
-        return self._step_result(self._pool_step(*self._actions(action, env_id)))
+        actions, ids = self._actions(action, env_id)
+        if _is_nobody(ids) and not len(actions):
+            return self._step_result(self._source.latest([]))
+        return self._step_result(self._pool_step(actions, ids))
 
     def send(self, action: Any, env_id: Ids = None) -> None:
         """Start one step for each env, or for those in ``env_id``.
 
         Where several play in an env, there is one action for each player row of its last batch.
         """
-        self._source.send(*self._actions(action, env_id))
-        self._ahead += 1
+        actions, ids = self._actions(action, env_id)
+        if not _is_nobody(ids) or len(actions):
+            self._source.send(actions, ids)
+            self._ahead += 1
 
     def recv(
         self,
@@ -172,7 +183,7 @@ class EnvPoolBase:
         Raises:
             StateError: If the pool was made without a ``render_mode``.
         """
-        return draw(self.pool, self.spec.settings.rendering, env_ids, camera_id)
+        return draw(self, env_ids, camera_id)
 
     def xla(self) -> Functions:
         """``(handle, recv, send, step)`` for use inside compiled JAX code; see ``shoal.faces.envpool.xla``."""
@@ -191,6 +202,8 @@ class EnvPoolBase:
     def close(self, **kwargs: Any) -> None:
         """End all envs and workers."""
         self.pool.close()
+        if self.window is not None:
+            self.window.close()
         self.closed = True
 
     def stats(self) -> PoolStats:
@@ -257,3 +270,8 @@ class EnvPoolBase:
         if np.ndim(seed) == 1 and len(seed) == self.num_envs:
             seed = [seed[i] for i in chosen]
         return seed, options, chosen
+
+
+def _is_nobody(env_id: Ids) -> bool:
+    """Whether a list of ids is given, and there are none in it: the batch has no rows then."""
+    return env_id is not None and np.shape(env_id) == (0,)

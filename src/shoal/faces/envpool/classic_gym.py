@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.faces.envpool.base import EnvPoolBase
+from shoal.faces.envpool.base import EnvPool
 
 if TYPE_CHECKING:
     from shoal.batch import Batch
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _FLOAT32 = np.dtype(np.float32)
 
 
-class GymEnvPool(EnvPoolBase):
+class GymEnvPool(EnvPool):
     """A pool with EnvPool's classic gym interface, made by ``make_gym``.
 
     ``step`` returns ``(obs, reward, done, info)``, and ``info["TimeLimit.truncated"]`` says where an episode was cut

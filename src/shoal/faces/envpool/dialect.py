@@ -1,4 +1,4 @@
-"""EnvPool's names for the options of native envs, where they are not those of shoal.
+"""EnvPool's names for the options of native envs, and its types of info fields, where they are not those of shoal.
 
 healthy_z_min, healthy_z_max     both ends of ``healthy_z_range``, and so for every range
 ctrl_cost_weight                 whatever the env says in ``option_aliases`` that it means
@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.envs import TASKS
 from shoal.errors import ArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from shoal.registry import Task
+
 # Continuous actions are float64 here.
 FIXED: Mapping[str, Any] = {"action_dtype": np.float64}
 _RANGE = "_range"
+_TYPES = {"prob": np.dtype(np.float32)}  # float64 in Gymnasium's toy texts
+
+
+def info_types(task: Task) -> Mapping[str, np.dtype[Any]]:
+    """The types of info fields of a task that are not the env's own."""
+    return _TYPES if task.id in TASKS else {}
 
 
 def known_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from shoal.adapters.dm_env import TELLS_DISCOUNT
 from shoal.errors import BackendUnavailable
 from shoal.faces.envpool import dm_specs
 from shoal.faces.envpool.arrayspec import INT32
-from shoal.faces.envpool.base import EnvPoolBase
+from shoal.faces.envpool.base import EnvPool
 from shoal.faces.envpool.infos import DISCOUNT, STEPS
 from shoal.faces.envpool.players import PlayerBatch
 from shoal.faces.envpool.trees import as_tuple
@@ -27,7 +27,7 @@ _FLOAT32 = np.dtype(np.float32)
 _ELSEWHERE = (STEPS, DISCOUNT)  # what a ``TimeStep`` tells in another place
 
 
-class DMEnvPool(EnvPoolBase, dm_env.Environment):
+class DMEnvPool(EnvPool, dm_env.Environment):
     """A pool with EnvPool's dm_env interface, made by ``make_dm``.
 
     Every field of a ``TimeStep`` is an array with one row per env, also after a reset, where rewards are 0 and

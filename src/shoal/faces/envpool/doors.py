@@ -11,7 +11,7 @@ from shoal.faces.envpool.spec import EnvSpec
 from shoal.registry import envpool_task, find
 
 if TYPE_CHECKING:
-    from shoal.faces.envpool.base import EnvPoolBase
+    from shoal.faces.envpool.base import EnvPool
     from shoal.faces.envpool.classic_gym import GymEnvPool
     from shoal.faces.envpool.dm import DMEnvPool
     from shoal.faces.envpool.gymnasium import GymnasiumEnvPool
@@ -60,8 +60,8 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
     if env_type not in ENV_TYPES:
         raise ArgumentError(f"env_type: expected one of {ENV_TYPES}, got {env_type!r}")
     spec = _spec(task_id, config, reset_returns_info=env_type != "gym")
-    if env_type == "gymnasium" and not spec.settings.config["gym_reset_return_info"]:
-        raise ArgumentError("gym_reset_return_info: in Gymnasium's dialect reset always returns an info")
+    if env_type != "gym" and not spec.settings.config["gym_reset_return_info"]:
+        raise ArgumentError(f"gym_reset_return_info: only env_type='gym' has a choice, and this is {env_type!r}")
     return face_of(_stem(spec.task.id), env_type)(spec)
 
 
@@ -96,10 +96,10 @@ def _spec(task_id: Any, config: dict[str, Any], *, reset_returns_info: bool) -> 
 
 
 @cache
-def face_of(stem: str, env_type: str) -> type[EnvPoolBase]:
+def face_of(stem: str, env_type: str) -> type[EnvPool]:
     """The class of a kind of pool, such as ``CartPoleGymnasiumEnvPool``; the same for all pools of its kind."""
     # Imported on demand: each face needs a library of its own.
-    base: type[EnvPoolBase]
+    base: type[EnvPool]
     if env_type == "dm":
         from shoal.faces.envpool.dm import DMEnvPool as base
     elif env_type == "gym":

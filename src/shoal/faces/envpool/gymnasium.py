@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from shoal.faces.envpool.base import EnvPoolBase
+from shoal.faces.envpool.base import EnvPool
 
 if TYPE_CHECKING:
     from shoal.batch import Batch
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 _FLOAT32 = np.dtype(np.float32)
 
 
-class GymnasiumEnvPool(EnvPoolBase, VectorEnv[Any, Any, Any]):
+class GymnasiumEnvPool(EnvPool, VectorEnv[Any, Any, Any], Env[Any, Any]):  # type: ignore[misc]
     """A pool with EnvPool's Gymnasium interface, made by ``make_gymnasium``.
 
     It is a ``gymnasium.vector.VectorEnv``, with two differences that EnvPool makes: ``observation_space`` and
-    ``action_space`` are those of one env, and rewards are float32.
+    ``action_space`` are those of one env, and rewards are float32. As EnvPool's, it is a ``gymnasium.Env`` as well.
 
     Attributes:
         single_observation_space: The observation space of one env.
@@ -40,6 +41,8 @@ class GymnasiumEnvPool(EnvPoolBase, VectorEnv[Any, Any, Any]):
         self.render_mode = spec.settings.rendering.mode
         mode = AutoresetMode[self.pool.autoreset.name]
         self.metadata = {**self.pool.spec.metadata, "autoreset_mode": mode}
+        if (modes := self.metadata.get("render_modes")) and "human" not in modes:
+            self.metadata["render_modes"] = [*modes, "human"]  # there is a window for envs that only draw
 
     def _step_result(self, batch: Batch) -> Any:
         obs = batch.obs if self._convert is None else self._convert(batch.obs)

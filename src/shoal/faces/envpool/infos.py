@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 STEPS = "elapsed_step"
 DISCOUNT = "discount"
 NO_ALIASES: Mapping[str, str | float] = MappingProxyType({})
+NO_TYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({})
 
 
 class InfoMaker:
@@ -32,12 +33,20 @@ class InfoMaker:
         tree: The observation space of the pool.
         form: How observations are handed out.
         aliases: Further names of info fields; or numbers, which every step reports under that name.
+        types: Of info fields that are handed out in another type than the env's own.
     """
 
-    def __init__(self, tree: SpaceTree, form: Form, aliases: Mapping[str, str | float] = NO_ALIASES) -> None:
+    def __init__(
+        self,
+        tree: SpaceTree,
+        form: Form,
+        aliases: Mapping[str, str | float] = NO_ALIASES,
+        types: Mapping[str, np.dtype[Any]] = NO_TYPES,
+    ) -> None:
         self._tree = tree
         self._convert = form.convert
         self._aliases = aliases
+        self._types = types
 
     def __call__(self, batch: Batch) -> dict[str, Any]:
         """The info of this batch."""
@@ -58,6 +67,8 @@ class InfoMaker:
         info: dict[str, Any] = dict(batch.fields)
         if batch.infos:
             info.update(without_masks(merge_infos(len(batch), batch.infos)))
+        for name in self._types.keys() & info.keys():
+            info[name] = info[name].astype(self._types[name])
         for alias, meant in self._aliases.items():
             if not isinstance(meant, str):
                 info[alias] = np.where(batch.first, 0.0, meant)

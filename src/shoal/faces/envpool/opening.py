@@ -87,11 +87,9 @@ def _env_kwargs(spec: EnvSpec) -> Any:
     )
     if not can_draw:
         raise ArgumentError(f"render_mode: {task.id} takes none")
+    if rendering.mode == "rgb_array" or spec.needs_window:
+        return {**kwargs, "render_mode": "rgb_array"}
     drawing = {**kwargs, "render_mode": rendering.mode}
-    if rendering.mode == "rgb_array":
-        return drawing
-    if task.is_compiled or task.is_native:
-        raise ArgumentError(f"render_mode: {task.id} has no window; use 'rgb_array'")
     return [drawing if i == rendering.env_id else kwargs for i in range(spec.settings.config["num_envs"])]
 
 

@@ -12,25 +12,41 @@ from shoal.errors import ArgumentError, StateError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shoal.faces.envpool.base import EnvPool
     from shoal.faces.envpool.config import Rendering
     from shoal.pool import Pool
 
 
-def draw(
-    pool: Pool, rendering: Rendering, env_ids: int | Sequence[int] | None, camera_id: int | None
-) -> npt.NDArray[np.uint8] | None:
-    """Frames of the given envs as one array; None in the mode ``"human"``, in which the env shows itself."""
+def draw(face: EnvPool, env_ids: int | Sequence[int] | None, camera_id: int | None) -> npt.NDArray[np.uint8] | None:
+    """Frames of the given envs as one array; None in the mode ``"human"``, in which one env is shown."""
+    pool, rendering = face.pool, face.spec.settings.rendering
     if rendering.mode is None:
         raise StateError("render: the pool was made without a render_mode; pass render_mode='rgb_array' to make")
-    if camera_id not in (None, rendering.camera_id):
-        raise ArgumentError("camera_id: a camera is chosen when the pool is made, with render_camera_id")
     ids = [rendering.env_id] if env_ids is None else np.atleast_1d(np.asarray(env_ids)).tolist()
-    if rendering.mode == "human":
-        if ids != [rendering.env_id]:
-            raise ArgumentError(f"env_ids: only env {rendering.env_id} (render_env_id) has a window, got {ids}")
-        pool.render(ids)
+    is_shown = rendering.mode == "human"
+    if is_shown and ids != [rendering.env_id]:
+        raise ArgumentError(f"env_ids: only env {rendering.env_id} (render_env_id) has a window, got {ids}")
+    pictures = pool.call("render", *_camera(face, camera_id), env_id=ids)
+    if is_shown and face.window is None:
         return None
-    return np.stack([_sized(_frame(picture, pool), rendering) for picture in pool.render(ids)])
+    frames = np.stack([_sized(_frame(picture, pool), rendering) for picture in pictures])
+    if not is_shown or face.window is None:
+        return frames
+    face.window.show(frames[0])
+    return None
+
+
+def _camera(face: EnvPool, camera_id: int | None) -> tuple[int, ...]:
+    """The camera to draw from, as an argument, if it is not the one that the pool was made with."""
+    if camera_id in (None, face.spec.settings.rendering.camera_id):
+        return ()
+    task = face.spec.task
+    options = task.options()[0]
+    if "camera_id" in options and task.is_native:
+        return (int(camera_id),)
+    if camera_id in (-1, 0) and not {"camera_id", "render_camera_id"} & options.keys():
+        return ()  # it has one view
+    raise ArgumentError("camera_id: a camera is chosen when the pool is made, with render_camera_id")
 
 
 def _frame(picture: Any, pool: Pool) -> npt.NDArray[np.uint8]:

@@ -14,6 +14,7 @@ from shoal.adapters import adapt, describe
 from shoal.errors import ArgumentError
 from shoal.faces.envpool.arrayspec import INT32, ArraySpec, Form, describe_leaf, form_of, named_leaves
 from shoal.faces.envpool.config import Settings, read
+from shoal.faces.envpool.dialect import info_types
 from shoal.faces.envpool.players import player_spec
 from shoal.recipes import recipe_for
 from shoal.spec import Field
@@ -189,6 +190,11 @@ class EnvSpec:
         is_single = self.task.is_compiled or self.task.is_native or isinstance(self.task.env, RegisteredSpec)
         return 1 if is_single else max(1, len(self.core.players))
 
+    @property
+    def needs_window(self) -> bool:
+        """Whether the env is to be shown, and only draws."""
+        return self.settings.rendering.mode == "human" and (self.task.is_compiled or self.task.is_native)
+
     @cached_property
     def observation_form(self) -> Form:
         """How observations are handed out."""
@@ -199,7 +205,8 @@ class EnvSpec:
         """Info fields that come with every row, whoever runs the env."""
         if self.task.is_compiled:
             fields: tuple[Field, ...] = self.task.env(**self.settings.env_kwargs).info_fields()
-            return fields
+            types = info_types(self.task)
+            return tuple(field._replace(dtype=types.get(field.name, field.dtype)) for field in fields)
         if self.native_kind is not None:
             declared = self.native_kind.describe(self.task.id).info
             known = {field.name for field in declared}

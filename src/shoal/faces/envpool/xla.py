@@ -20,12 +20,12 @@ from shoal.errors import BackendUnavailable, StateError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shoal.faces.envpool.base import EnvPoolBase
+    from shoal.faces.envpool.base import EnvPool
 
 Functions = tuple[Any, "Callable[..., Any]", "Callable[..., Any]", "Callable[..., Any]"]
 
 
-def xla_functions(face: EnvPoolBase) -> Functions:
+def xla_functions(face: EnvPool) -> Functions:
     """The handle of a pool, and ``recv``, ``send`` and ``step`` for compiled JAX code.
 
     Raises:
@@ -53,7 +53,7 @@ def xla_functions(face: EnvPoolBase) -> Functions:
         return next_handle(), _in_form(batch_form, face.recv())
 
     def give(_: Any, *action: Any) -> Any:
-        face.send(*(np.array(part) for part in action))
+        face.send(*jax.tree.map(np.array, action))
         return next_handle()
 
     def recv(handle: Any) -> Any:
