@@ -115,12 +115,33 @@ BAD_ARGUMENTS = [
     ({"engine": "gpu"}, r"engine: expected one of .*'gpu'"),
     ({"autoreset": "sometimes"}, r"autoreset: expected one of .*'sometimes'"),
     ({"autoreset": None}, "autoreset"),
-    ({"batch_size": 0}, r"batch_size: expected 1 to 2 \(num_envs\), got 0"),
-    ({"batch_size": 3}, r"batch_size: expected 1 to 2 \(num_envs\), got 3"),
+    ({"batch_size": 0}, r"batch_size: expected an int from 1 to 2 \(num_envs\), got 0"),
+    ({"batch_size": 3}, r"batch_size: expected an int from 1 to 2 \(num_envs\), got 3"),
     ({"check": "never"}, r"check: expected one of .*'never'"),
     ({"on_fault": "shrug"}, r"on_fault: expected one of .*'shrug'"),
-    ({"num_workers": 0}, "num_workers: expected at least 1, got 0"),
-    ({"threads_per_worker": 0}, "threads_per_worker: expected at least 1, got 0"),
+    ({"num_workers": 0}, "num_workers: expected an int of at least 1, got 0"),
+    ({"threads_per_worker": 0}, "threads_per_worker: expected an int of at least 1, got 0"),
+    *[
+        ({name: value}, f"{name}: expected an int .*, got {value!r}")
+        for name in ("batch_size", "num_workers", "threads_per_worker", "recycle_above", "max_episode_steps")
+        for value in ("a", 1.5, True)
+    ],
+    *[
+        ({name: value}, f"{name}: expected seconds, more than 0")
+        for name in ("construct_timeout", "reset_timeout", "step_timeout", "close_timeout")
+        for value in ("1", 0, -1.0, float("nan"))
+    ],
+    ({"close_timeout": None}, "close_timeout: expected seconds, more than 0, got None"),
+    ({"affinity": []}, r"affinity: expected some of the CPUs \[.*\], got \[\]"),
+    ({"affinity": [10**6]}, r"affinity: expected some of the CPUs .*, got \[1000000\]"),
+    ({"affinity": "01"}, "affinity: expected some of the CPUs .*, got '01'"),
+    ({"copy": "yes"}, "copy: expected True or False, got 'yes'"),
+    ({"inline": 1}, "inline: expected True or False, got 1"),
+    ({"engine": "inline"}, "engine: .*inline=True"),
+    ({"wrappers": gym.wrappers.TimeLimit}, "wrappers: expected a list of callables"),
+    ({"wrappers": ["TimeLimit"]}, "wrappers: expected a list of callables"),
+    ({"fault_dir": __file__}, "fault_dir: .* is no folder that can be written to"),
+    ({"fault_dir": "/proc/faults"}, "fault_dir: /proc is no folder that can be written to"),
     ({"num_envs": 0}, "num_envs"),
     ({"env": "NoSuchEnv-v0"}, "NoSuchEnv"),
     ({"env": CountingEnv()}, "not the env itself"),
@@ -128,6 +149,22 @@ BAD_ARGUMENTS = [
     ({"seed": "one"}, "seed"),
     ({"seed": [1, 2, 3]}, "seed: expected 2 seeds, one per env, got 3"),
 ]
+
+
+class Spaceless(CountingEnv):
+    """Forgot to say what it observes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = None  # type: ignore[assignment]
+
+
+@engines
+def test_an_env_without_a_space_is_named(engine: str) -> None:
+    with pytest.raises(
+        EnvConstructError, match=r"env 0.*: observation_space: expected a space of Gymnasium's, got None"
+    ):
+        make_pool(Spaceless, 2, engine=engine)
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_ARGUMENTS, ids=lambda value: str(value)[:40])

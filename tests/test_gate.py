@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import partial
 from queue import SimpleQueue
@@ -167,3 +168,27 @@ def test_two_that_receive_do_not_take_turns(make_pool: MakePool) -> None:
         pool.recv(timeout=0)
     go.release()
     assert inside.get().reward.tolist() == [1.0]
+
+
+# ---------------------------------------------------------------------- forks
+
+
+def test_in_a_fork_the_pool_is_closed_and_the_envs_stay_where_they_are(make: Callable[..., shoal.Pool]) -> None:
+    pool = make()
+    pool.reset(seed=0)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        told = ""
+        try:
+            pool.step([0] * 4)
+        except ClosedPool as error:
+            told = str(error)
+        pool.close()
+        os.write(write, told.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert f"belongs to process {os.getpid()}, of which this is a fork" in os.read(read, 1000).decode()
+    os.close(read)
+    os.close(write)
+    assert pool.step([0] * 4).reward.tolist() == [1.0] * 4

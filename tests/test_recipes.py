@@ -142,8 +142,8 @@ def test_a_limit_for_a_callable_is_left_to_the_pool() -> None:
         ({"num_envs": "2"}, "expected an int"),
         ({"env": [CountingEnv] * 2, "num_envs": 3}, "3 does not fit a list of 2"),
         ({"num_envs": 3, "env_kwargs": [{}]}, "expected 3 mappings, one per env, got 1"),
-        ({"max_episode_steps": 0}, "expected at least 1, got 0"),
-        ({"max_episode_steps": -1}, "expected at least 1, got -1"),
+        ({"max_episode_steps": 0}, "expected an int of at least 1, got 0"),
+        ({"max_episode_steps": -1}, "expected an int of at least 1, got -1"),
     ],
     ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", str(value)),
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
+from shoal.arguments import check_choice, check_count, check_counts, check_cpus, check_flags, check_folder
 from shoal.black_box import BlackBox, FaultFiles
 from shoal.engines.base import Engine, EngineConfig, Timeouts
 from shoal.engines.choose import build_engine
@@ -80,14 +81,14 @@ def make_pool(
     if recipe is None:
         recipe = recipe_for(env, num_envs, env_kwargs, wrappers, max_episode_steps)
     count = len(recipe.factories)
-    _check_choice("check", check, _CHECKS)
+    check_choice("check", check, _CHECKS)
     if not isinstance(on_fault, Restart):
-        _check_choice("on_fault", on_fault, FAULT_POLICIES)
-    _check_choice("on_nan", on_nan, NAN_POLICIES)
-    _check_count("batch_size", batch_size, count)
-    _check_count("num_workers", num_workers)
-    _check_count("threads_per_worker", threads_per_worker)
-    _check_count("recycle_above", recycle_above)
+        check_choice("on_fault", on_fault, FAULT_POLICIES)
+    check_choice("on_nan", on_nan, NAN_POLICIES)
+    check_count("batch_size", batch_size, count)
+    check_counts(num_workers=num_workers, threads_per_worker=threads_per_worker, recycle_above=recycle_above)
+    check_flags(copy=copy, inline=inline)
+    check_folder("fault_dir", fault_dir)
     is_async = batch_size is not None and batch_size < count
     config = EngineConfig(
         factories=recipe.factories,
@@ -102,7 +103,7 @@ def make_pool(
         threads_per_worker=threads_per_worker,
         inline=inline,
         start_method=start_method,
-        affinity=None if affinity is None else tuple(affinity),
+        affinity=check_cpus("affinity", affinity),
         allow_pickle=allow_pickle,
         is_kernel=recipe.is_kernel,
         is_native=recipe.is_native,
@@ -151,17 +152,6 @@ def _fault_files(engine: Engine, folder: str | os.PathLike[str] | None) -> Fault
     if engine.spec.action.has_objects or (engine.name in ("kernel", "native") and folder is None):
         return None
     return FaultFiles(BlackBox(engine.rows), engine.config, folder)
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ArgumentError(f"{name}: expected one of {choices}, got {value!r}")
-
-
-def _check_count(name: str, value: int | None, most: int | None = None) -> None:
-    if value is not None and (value < 1 or (most is not None and value > most)):
-        expected = "at least 1" if most is None else f"1 to {most} (num_envs)"
-        raise ArgumentError(f"{name}: expected {expected}, got {value}")
 
 
 def own_recipe(

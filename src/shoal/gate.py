@@ -3,14 +3,19 @@
 One thread at a time is inside, and a second one is refused. The exception are two that work hand in hand, one that
 sends and one that receives: they take turns. So that they can, who receives lets the other in while it waits, and knows
 from who sent last whether more may come.
+
+A fork of the process has a copy of the pool, but the envs are its parent's: it would move them behind that one's back.
+So in a fork every gate is closed.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from threading import current_thread
 from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
 
 from shoal.errors import BusyPool, ClosedPool, FaultError, RecvTimeout
 
@@ -22,6 +27,7 @@ T = TypeVar("T")
 
 _SLICE_S = 0.1
 _TURN_S = 2e-3  # for how long who receives keeps out who sends
+_gates: WeakSet[Gate] = WeakSet()
 
 
 class Gate:
@@ -35,6 +41,7 @@ class Gate:
     """
 
     __slots__ = (
+        "__weakref__",
         "_acquire",
         "_entered",
         "_guest",
@@ -44,6 +51,7 @@ class Gate:
         "_num_queued",
         "_release",
         "_what",
+        "_why_closed",
         "inside_s",
         "is_closed",
         "receiving",
@@ -63,8 +71,10 @@ class Gate:
         self._last_sender: threading.Thread | None = None
         self.inside_s = 0.0
         self.is_closed = False
+        self._why_closed = "is closed"
         self.sending = Entrance(self)
         self.receiving = Entrance(self)
+        _gates.add(self)
 
     def try_enter(self) -> bool:
         """Enter if nobody is inside."""
@@ -74,9 +84,14 @@ class Gate:
         """Let the next one in."""
         self._release()
 
+    def disown(self) -> None:
+        """Let nobody in any more: this is a fork of the process that the pool belongs to."""
+        self.is_closed = True
+        self._why_closed = f"belongs to process {os.getppid()}, of which this is a fork: make a pool of its own here"
+
     def __enter__(self) -> None:
         if self.is_closed:
-            raise ClosedPool(f"{self._what} is closed")
+            raise ClosedPool(f"{self._what} {self._why_closed}")
         if not self._acquire(False):
             self._refuse()
         self._guest = self
@@ -94,7 +109,7 @@ class Gate:
     def enter_by(self, entrance: Entrance) -> None:
         """Enter beside the one who has come by the other entrance: after it."""
         if self.is_closed:
-            raise ClosedPool(f"{self._what} is closed")
+            raise ClosedPool(f"{self._what} {self._why_closed}")
         if not self._acquire(False):
             self._queue(self.receiving if entrance is self.sending else self.sending)
         self._guest = entrance
@@ -105,7 +120,7 @@ class Gate:
         try:
             while not self._acquire(timeout=_SLICE_S if self._guest is partner else 0):
                 if self.is_closed:
-                    raise ClosedPool(f"{self._what} is closed")
+                    raise ClosedPool(f"{self._what} {self._why_closed}")
                 if self._guest is None:
                     sleep(0)  # somebody is in the doorway
                 elif self._guest is not partner:
@@ -183,3 +198,11 @@ class Entrance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._gate.__exit__(kind, error, trace)
+
+
+def _disown_all() -> None:
+    for gate in list(_gates):
+        gate.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

@@ -19,6 +19,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
+from shoal.arguments import check_count
 from shoal.envs.box2d import check_installed
 from shoal.envs.envpool.names import hint as envpool_hint
 from shoal.envs.gymnasiums import register_with_gymnasium
@@ -162,8 +163,9 @@ def recipe_for(
         wrappers: Applied to each env, innermost first.
         max_episode_steps: A time limit in place of the registered one.
     """
-    if max_episode_steps is not None and max_episode_steps < 1:
-        raise ArgumentError(f"max_episode_steps: expected at least 1, got {max_episode_steps}")
+    check_count("max_episode_steps", max_episode_steps)
+    if callable(wrappers) or (wrappers is not None and not all(map(callable, wrappers))):
+        raise ArgumentError(f"wrappers: expected a list of callables, got {wrappers!r}")
     sources = _sources(env, num_envs)
     kwargs = _kwargs_per_env(env_kwargs, len(sources))
     wrap = tuple(wrappers or ())
@@ -206,8 +208,7 @@ def _sources(env: Any, num_envs: int | None) -> list[Any]:
         return [_source(item) for item in env]
     if num_envs is None:
         return [_source(env)]
-    if isinstance(num_envs, bool) or not hasattr(num_envs, "__index__") or num_envs < 1:
-        raise ArgumentError(f"num_envs: expected an int of at least 1, got {num_envs!r}")
+    check_count("num_envs", num_envs)
     return [_source(env)] * num_envs
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from gymnasium import Space
+
 from shoal.errors import SpecError
 from shoal.kernel import KernelEnv
 from shoal.native import NativeEnv
@@ -60,6 +62,9 @@ def describe(env: Any, name: str) -> EnvSpec:
     # Only the adapter's own word counts: a Gymnasium env may call anything its players.
     adapter = sys.modules.get("shoal.adapters.pettingzoo")
     has_players = adapter is not None and isinstance(env, adapter.ParallelEnvAdapter)
+    for space in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, space, None), Space):
+            raise SpecError(f"{space}: expected a space of Gymnasium's, got {getattr(env, space, None)!r}")
     return EnvSpec(
         observation=SpaceTree(env.observation_space, "observation"),
         action=SpaceTree(env.action_space, "action"),

@@ -20,6 +20,7 @@ from itertools import pairwise
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shoal.arguments import check_seconds
 from shoal.arrays import RowLayout, Rows
 from shoal.machine import usable_cores
 from shoal.slot import Autoreset
@@ -89,6 +90,10 @@ class Timeouts:
     reset: float | None = 60.0
     step: float | None = 60.0
     close: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("construct", "reset", "step", "close"):
+            check_seconds(f"{name}_timeout", getattr(self, name), may_be_none=name != "close")
 
     def of(self, command: Command, *, is_building: bool = False) -> float | None:
         """How long one env may take for this command; calls are as patient as resets."""

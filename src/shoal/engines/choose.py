@@ -25,6 +25,8 @@ _WAITS = 0.5  # an env that is on the CPU for less than this share of its step i
 def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
     """A started engine, and the reason for it if it was chosen here."""
     reason, is_chosen_here = "", name == "auto"
+    if name == "inline":
+        raise ArgumentError("engine: the caller joins the workers of engine='process' with inline=True")
     if is_chosen_here:
         name, reason = _choose(config)
     elif name == "kernel":

@@ -1,0 +1,72 @@
+"""Checks of what a pool is made with: every error names the argument, what was expected, and what came."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from shoal.errors import ArgumentError
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """See that a value is one of a few words."""
+    if not isinstance(value, str) or value not in choices:
+        raise ArgumentError(f"{name}: expected one of {choices}, got {value!r}")
+
+
+def check_flags(**flags: Any) -> None:
+    """See that values are bools."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ArgumentError(f"{name}: expected True or False, got {value!r}")
+
+
+def check_count(name: str, value: Any, most: int | None = None) -> None:
+    """See that a value is a whole number from 1 on, or None."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1 or (most is not None and value > most):
+        expected = "an int of at least 1" if most is None else f"an int from 1 to {most} (num_envs)"
+        raise ArgumentError(f"{name}: expected {expected}, got {value!r}")
+
+
+def check_counts(**counts: Any) -> None:
+    """The same for several."""
+    for name, value in counts.items():
+        check_count(name, value)
+
+
+def check_seconds(name: str, value: Any, *, may_be_none: bool = True) -> None:
+    """See that a value is a time, or None for as long as it takes."""
+    if value is None and may_be_none:
+        return
+    # Written so that NaN, for which every comparison is false, is refused.
+    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str) or not value > 0:
+        rest = ", or None to wait for ever" if may_be_none else ""
+        raise ArgumentError(f"{name}: expected seconds, more than 0{rest}, got {value!r}")
+
+
+def check_cpus(name: str, value: Any) -> tuple[int, ...] | None:
+    """The CPUs that workers are to run on, each of which this process may use; None if that is left to the system."""
+    if value is None:
+        return None
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    cpus = list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else []
+    if not cpus or not all(hasattr(cpu, "__index__") and int(cpu) in usable for cpu in cpus):
+        raise ArgumentError(f"{name}: expected some of the CPUs {sorted(usable)}, got {value!r}")
+    return tuple(int(cpu) for cpu in cpus)
+
+
+def check_folder(name: str, value: str | os.PathLike[str] | None) -> None:
+    """See that a folder can be written to, or made."""
+    if value is None:
+        return
+    folder = Path(value).absolute()
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    try:
+        TemporaryDirectory(dir=nearest).cleanup()
+    except OSError as error:
+        raise ArgumentError(f"{name}: {nearest} is no folder that can be written to ({error})") from error
