@@ -26,6 +26,8 @@ from shoal.faces.bbrl import (  # noqa: E402
     SeedableAgent,
     TemporalAgent,
     Workspace,
+    doubleqlearning_temporal_difference,
+    gae,
     make_env,
     temporal_difference,
 )
@@ -116,6 +118,14 @@ def test_a_second_seed(kind: Any, seed: int) -> None:
         SeedableAgent(seed=3).seed(5)
 
 
+def test_the_seed_may_come_first() -> None:
+    assert SeedableAgent(5)._seed == 5
+    assert SeedableAgent(5, name="it").name == "it"
+    with ParallelGymAgent(partial(make_env, "CartPole-v1"), 2, None, 5) as env:
+        assert env._seed == 5
+    assert face.GymAgent(5)._seed == 5
+
+
 def test_models_and_configs(tmp_path: Any) -> None:
     policy = Policy()
     policy.save_model(tmp_path / "policy")
@@ -131,6 +141,22 @@ def test_temporal_difference_is_zero_at_the_end() -> None:
     assert td.tolist() == [[1.5, -1.0], [0.5, 0.0], [0.0, 0.0]]
     (gradient,) = torch.autograd.grad(td.sum(), critic)
     assert gradient.tolist() == [[-1.0, -1.0], [-1.0, -1.0], [0.0, 0.0]], "the target is a constant"
+
+
+def test_discounts_under_all_their_names() -> None:
+    critic, reward, alive = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [3.0]]), torch.tensor([[True]])
+    q, action = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]), torch.tensor([[0], [1]])
+    for name in ("gamma", "discount_factor"):
+        discount = {name: 0.5}
+        expected = temporal_difference(critic, reward, alive, 0.5)
+        assert torch.equal(temporal_difference(critic, reward, alive, **discount), expected)
+        expected = doubleqlearning_temporal_difference(q, action, q, reward, alive, 0.5)
+        assert torch.equal(doubleqlearning_temporal_difference(q, action, q, reward, alive, **discount), expected)
+        for coefficient in ("gae_coef", "lam"):
+            found = gae(reward, critic, alive.expand(2, 1), critic, **discount, **{coefficient: 0.8})
+            assert torch.equal(found, gae(reward, critic, alive.expand(2, 1), critic, 0.5, 0.8))
+    with pytest.raises(TypeError, match="got 'gamma' twice: 'discount_factor' is the same"):
+        temporal_difference(critic, reward, alive, gamma=0.5, discount_factor=0.5)
 
 
 # ---------------------------------------------------------------------- elsewhere

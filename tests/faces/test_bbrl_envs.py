@@ -16,7 +16,14 @@ from gymnasium.vector import AutoresetMode  # noqa: E402
 from gymnasium.wrappers import Autoreset  # noqa: E402
 
 import shoal  # noqa: E402
-from shoal.errors import EnvConstructError, EnvStepError, ShoalError, SpecError, StateError  # noqa: E402
+from shoal.errors import (  # noqa: E402
+    EnvConstructError,
+    EnvStepError,
+    ShoalError,
+    SpecError,
+    StateError,
+    WorkspaceError,
+)
 from shoal.faces.bbrl import (  # noqa: E402
     Agent,
     Agents,
@@ -53,6 +60,9 @@ class Counting(gym.Env):
         end = self.k >= self.length
         flags = (end and self.ending == "terminated", end and self.ending == "truncated")
         return np.array([self.episode, self.k], np.float64), float(self.k), *flags, {"noise": self.k}
+
+    def double(self, number: int) -> int:
+        return 2 * number
 
 
 class Clock(Agent):
@@ -330,8 +340,38 @@ def test_who_asks_for_the_envs_gets_them(agent: Callable[..., Any]) -> None:
     same(run(asked, 2, n_steps=40), run(ran, 2, n_steps=40))
     state = asked.envs[0].unwrapped.state
     assert np.allclose(state, asked.pool.latest().obs[0]), "these are the envs that were stepped"
-    with pytest.raises(StateError, match='engine="serial"'):
-        _ = ran.envs
+    assert [isinstance(env, gym.Env) for env in ran.envs] == [True] * 2
+
+
+@pytest.mark.parametrize("engine", [None, "kernel", "thread", pytest.param("process", marks=pytest.mark.slow)])
+def test_after_a_reset_there_is_a_view_of_each_env_that_is_elsewhere(agent: Callable[..., Any], engine: Any) -> None:
+    pytest.importorskip("numba")
+    env = agent(partial(make_env, "CartPole-v1", autoreset=True), 3, seed=1, engine=engine)
+    workspace = run(env, 2, n_steps=3)
+    field, number = ("x", 0.5) if env.pool.stats().engine == "kernel" else ("gravity", 5.0)
+    views = env.envs
+    assert len(views) == 3
+    assert (views[0].spec.id, views[0].action_space) == ("CartPole-v1", env.action_space)
+    assert views[0].unwrapped.observation_space == env.observation_space
+    setattr(views[1].unwrapped, field, number)
+    assert [getattr(view, field) == number for view in env.envs] == [False, True, False]
+    assert views[0].get_wrapper_attr(field) == getattr(views[0], field)
+    assert (views[0].render_mode, "rgb_array" in views[0].metadata["render_modes"]) == (None, True)
+    with pytest.raises(AttributeError, match=r'nope.*engine="serial"'):
+        _ = views[0].nope
+    for refused in (lambda: views[0].reset(), lambda: views[0].step(0)):
+        with pytest.raises(StateError, match="the agent"):
+            refused()
+    env(workspace, t=3)
+    assert workspace["env/env_obs"].shape == (4, 3, 4)
+
+
+def test_a_view_calls_methods_of_its_env(agent: Callable[..., Any]) -> None:
+    env = agent(Counting, 2, engine="thread")
+    run(env, n_steps=3)
+    assert env.envs[1].actions == [0, 1]
+    assert env.envs[1].has_wrapper_attr("seeds")
+    assert env.envs[0].double(4) == 8
 
 
 @pytest.mark.parametrize("engine", [None, "serial"])
@@ -396,6 +436,42 @@ def test_tuples_are_refused_with_a_word_of_advice(agent: Callable[..., Any], obs
     with pytest.raises(AssertionError, match="tuple") as caught:
         agent(lambda: Fixed(obs), 1)(Workspace(), t=0)
     assert isinstance(caught.value, ShoalError)
+
+
+class Keeping(gym.Env):
+    """Keeps the actions it is given."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,))
+
+    def __init__(self, space: Any) -> None:
+        self.action_space, self.actions = space, []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.actions.append(action)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Discrete(2), gym.spaces.MultiBinary(2)], ids=str)
+def test_bools_stay_bools(agent: Callable[..., Any], space: Any) -> None:
+    env, workspace = agent(lambda: Keeping(space), 2), Workspace()
+    env(workspace, t=0)
+    for t in range(2):
+        workspace.set("action", t, torch.ones(2, *space.shape, dtype=torch.bool))
+        env(workspace, t=t + 1)
+    given = env.envs[0].actions
+    assert [getattr(action, "dtype", type(action)) for action in given] == [bool, bool]
+    assert np.all(given)
+
+
+def test_a_negative_time_moves_no_env(agent: Callable[..., Any]) -> None:
+    env = agent(Counting, 1)
+    workspace = run(env, n_steps=3)
+    with pytest.raises(WorkspaceError, match="t=-1; times begin at 0"):
+        env(workspace, t=-1)
+    assert env.envs[0].actions == [0, 1]
 
 
 def test_dict_actions_are_collected(agent: Callable[..., Any]) -> None:

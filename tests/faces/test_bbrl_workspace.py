@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,7 +12,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from shoal.errors import ShoalError, WorkspaceError  # noqa: E402
-from shoal.faces.bbrl import ReplayBuffer, Workspace  # noqa: E402
+from shoal.faces.bbrl import Agent, ReplayBuffer, Workspace  # noqa: E402
 from shoal.faces.bbrl.workspace import _SplitSharedWorkspace  # noqa: E402
 
 
@@ -123,6 +125,64 @@ def test_errors_are_assertions_and_shoals_own() -> None:
         with pytest.raises(AssertionError) as caught:
             bad()
         assert isinstance(caught.value, ShoalError)
+
+
+@pytest.mark.parametrize("with_grad", [False, True])
+def test_negative_times_count_from_the_end_of_what_was_written(with_grad: bool) -> None:
+    workspace = Workspace()
+    for t in range(4):
+        workspace.set("x", t, torch.tensor([10.0 * t, 10.0 * t + 1], requires_grad=with_grad))
+    assert [workspace.get("x", t).tolist() for t in (-1, -4)] == [[30, 31], [0, 1]]
+
+    class Look(Agent):
+        def forward(self) -> None:
+            seen.append(self.get(("x", -1)).tolist())
+
+    seen: list[Any] = []
+    Look()(workspace)
+    assert seen == [[30, 31]]
+    workspace.restart()
+    workspace.set("x", 0, torch.tensor([7.0, 8.0]))
+    assert workspace.get("x", -1).tolist() == [7, 8], "and of this run"
+
+
+@pytest.mark.parametrize("t", [4, -5])
+def test_a_time_that_is_not_there_is_told_with_the_name_and_the_times_that_are(t: int) -> None:
+    shared = counted()._convert_to_shared_workspace()
+    part, value = _SplitSharedWorkspace(shared, (0, 1)), torch.zeros(1, dtype=torch.long)
+    for bad in (lambda: counted().get("x", t), lambda: part.get("x", t), lambda: part.set("x", t, value)):
+        with pytest.raises(WorkspaceError, match=rf"^x: there is no time {t}; it has times 0 to 3"):
+            bad()
+    with pytest.raises(WorkspaceError, match=r"^x: there is no time 4; it has times 0 to 3; a shared workspace"):
+        shared.set("x", 4, torch.zeros(2, dtype=torch.long))
+
+
+def test_a_whole_variable_is_replaced_by_one_of_another_size_and_type() -> None:
+    workspace = Workspace()
+    workspace.set_full("x", torch.zeros(3, 2))
+    workspace.copy_n_last_steps(1)
+    workspace.set_full("x", torch.ones(4, 5, 1, dtype=torch.long))
+    assert (workspace["x"].shape, workspace["x"].dtype) == ((4, 5, 1), torch.long)
+    copy = Workspace(workspace)
+    copy.set_full("x", torch.zeros(1, 1))
+    assert copy["x"].tolist() == [[0.0]]
+    workspace.set("x", 0, torch.zeros(5, 1, dtype=torch.long))
+    with pytest.raises(WorkspaceError, match="the first value was"):
+        workspace.set_full("x", torch.zeros(3, 2))
+
+
+def test_copied_times_may_lead_beyond_the_end() -> None:
+    workspace = counted(4, 1)
+    workspace.copy_time(0, 4, 2)
+    assert workspace["x"][:, 0].tolist() == [0, 10, 20, 30, 0, 10]
+    workspace.copy_time(4, 7, 1, ["x"])
+    assert workspace["x"][:, 0].tolist() == [0, 10, 20, 30, 0, 10, 0, 0]
+    assert len(workspace["env/done"]) == 6
+    for bad in (lambda: workspace.copy_time(7, 0, 2), lambda: workspace.copy_time(-1, 0, 1)):
+        with pytest.raises(WorkspaceError, match=r"^x: .* do not fit into 8 times"):
+            bad()
+    with pytest.raises(WorkspaceError, match=r"^x: 2 from 0 to 4 do not fit into 4 times"):
+        counted()._convert_to_shared_workspace().copy_time(0, 4, 2)
 
 
 def test_what_is_read_and_written_belongs_to_its_holder() -> None:

@@ -29,7 +29,7 @@ class Variable(Protocol):
         """Write a copy of one time step; what lies between the end and ``t`` becomes zero."""
 
     def get(self, t: int) -> torch.Tensor:
-        """A copy of one time step."""
+        """A copy of one time step; negative ones count from the end. Whoever asks has made sure that it is there."""
 
     def whole(self) -> torch.Tensor:
         """All time steps, for reading only."""
@@ -101,6 +101,9 @@ class Recorded(_Checked):
 
     def get(self, t: int) -> torch.Tensor:
         """A copy of one time step."""
+        # Behind the last one there is room, and what is in it is nobody's.
+        if t < 0:
+            t += self.length
         return self._buffer[t].clone() if self._rows is None else torch.from_numpy(self._rows[t].copy())
 
     def whole(self) -> torch.Tensor:
@@ -115,11 +118,12 @@ class Recorded(_Checked):
 class Fixed(Recorded):
     """Time steps in shared memory."""
 
-    def __init__(self, buffer: torch.Tensor) -> None:
+    def __init__(self, name: str, buffer: torch.Tensor) -> None:
         super().__init__(buffer.share_memory_(), len(buffer))
+        self._name = name
 
     def _grow(self, length: int) -> None:
-        raise WorkspaceError(f"a shared workspace keeps its size of {self.length} time steps; time {length - 1} is out")
+        raise no_time(self._name, length - 1, self.length, "; a shared workspace keeps its size")
 
     def cut(self, length: int) -> None:
         """Nothing: the size is fixed."""
@@ -164,6 +168,12 @@ class Tracked(_Checked):
     def cut(self, length: int) -> None:
         """Forget what comes after the first ``length`` time steps."""
         del self._apart()[length:]
+
+
+def no_time(name: str, t: int, length: int, more: str = "") -> WorkspaceError:
+    """The error for a time that a variable does not have."""
+    known = f"times 0 to {length - 1}" if length else "no times"
+    return WorkspaceError(f"{name}: there is no time {t}; it has {known}{more}")
 
 
 def variable_of(full: torch.Tensor) -> Variable:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from shoal.errors import WorkspaceError
-from shoal.faces.bbrl.variables import Fixed, Recorded, Tracked, Variable, variable_of
+from shoal.faces.bbrl.variables import Fixed, Recorded, Tracked, Variable, no_time, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
@@ -41,15 +41,21 @@ class Workspace:
         self._variables: dict[str, Variable] = {}
         # Variables whose later times are of an earlier run.
         self._stale: set[str] = set()
+        # Variables that were only ever written as a whole: another whole need not be like the last one.
+        self._whole: set[str] = set()
         if workspace is not None:
-            self._variables = {name: variable_of(full.clone()) for name, full in workspace._fulls()}
+            self._take_over((name, full.clone()) for name, full in workspace._fulls())
 
     @classmethod
     def _of(cls, fulls: Iterable[tuple[str, torch.Tensor]]) -> Workspace:
         """A workspace that takes over tensors of its own."""
         made = cls()
-        made._variables = {name: variable_of(full) for name, full in fulls}
+        made._take_over(fulls)
         return made
+
+    def _take_over(self, fulls: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self._variables = {name: variable_of(full) for name, full in fulls}
+        self._whole = set(self._variables)
 
     def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Workspace:
         return Workspace._of((name, function(full)) for name, full in self._fulls())
@@ -79,6 +85,8 @@ class Workspace:
             variable = self._create(var_name, v)
         else:
             variable.check(var_name, v)
+            if self._whole:
+                self._whole.discard(var_name)
             if self._stale and var_name in self._stale:
                 self._stale.discard(var_name)
                 variable.cut(t)
@@ -100,15 +108,18 @@ class Workspace:
         variable = self._variable(var_name)
         length = variable.length
         if not -length <= t < length:
-            raise WorkspaceError(f"{var_name}: there is no time {t}; it has {length} time steps")
+            raise no_time(var_name, t, length)
         return variable.get(t)
 
     def set_full(self, var_name: str, value: torch.Tensor, batch_dims: tuple[int, int] | None = None) -> None:
-        """Replace all time steps of a variable by those of a ``[time, batch, ...]`` tensor."""
+        """Replace all time steps of a variable by those of a ``[time, batch, ...]`` tensor.
+
+        If it has been written time by time before, those have to be like the times it had.
+        """
         if not isinstance(value, torch.Tensor) or value.ndim < 2:
             raise WorkspaceError(f"{var_name}: expected a tensor of shape [time, batch, ...], got {value!r:.80}")
         known = self._variables.get(var_name)
-        if known is not None and len(value):
+        if known is not None and len(value) and var_name not in self._whole:
             known.check(var_name, value[0])
         if self.is_shared:
             target = self._variable(var_name).whole()
@@ -116,6 +127,8 @@ class Workspace:
                 raise WorkspaceError(f"{var_name}: shared with shape {tuple(target.shape)}, got {tuple(value.shape)}")
             target.copy_(value.detach())
             return
+        if known is None:
+            self._whole.add(var_name)
         self._stale.discard(var_name)
         self._variables[var_name] = variable_of(value.clone(memory_format=torch.contiguous_format))
 
@@ -163,6 +176,7 @@ class Workspace:
         self._variable(name)
         del self._variables[name]
         self._stale.discard(name)
+        self._whole.discard(name)
 
     # ------------------------------------------------------------------ sizes
 
@@ -278,11 +292,15 @@ class Workspace:
                 self._variables[name] = variable_of(variable.whole().detach())
 
     def copy_time(self, from_time: int, to_time: int, n_steps: int, var_names: Iterable[str] | None = None) -> None:
-        """Copy ``n_steps`` times from ``from_time`` on to ``to_time`` and after; the two may overlap."""
+        """Copy ``n_steps`` times from ``from_time`` on to ``to_time`` and after; the two may overlap.
+
+        A variable grows if they lead beyond its end, unless it is shared.
+        """
         for name in list(self._variables if var_names is None else var_names):
             variable = self._variable(name)
             length = variable.length
-            if min(from_time, to_time, n_steps) < 0 or max(from_time, to_time) + n_steps > length:
+            last = max(from_time, to_time) if self.is_shared else from_time
+            if min(from_time, to_time, n_steps) < 0 or last + n_steps > length:
                 raise WorkspaceError(f"{name}: {n_steps} from {from_time} to {to_time} do not fit into {length} times")
             for offset, step in enumerate([variable.get(from_time + i) for i in range(n_steps)]):
                 variable.set(to_time + offset, step)
@@ -301,7 +319,9 @@ class Workspace:
         made = Workspace()
         for name, full in self._fulls():
             wide = full.detach().repeat(1, n_repeat, *([1] * (full.ndim - 2)))
-            made._variables[name] = Fixed(wide if time_size is None else wide.new_zeros((time_size, *wide.shape[1:])))
+            if time_size is not None:
+                wide = wide.new_zeros((time_size, *wide.shape[1:]))
+            made._variables[name] = Fixed(name, wide)
         made.is_shared = True
         return made
 
@@ -324,7 +344,10 @@ class _SplitSharedWorkspace:
 
     def set(self, var_name: str, t: int, v: torch.Tensor) -> None:
         """Write these columns at time ``t``."""
-        self._memory(var_name)[t, self._columns] = v.detach()
+        memory = self._memory(var_name)
+        if not 0 <= t < len(memory):
+            raise no_time(var_name, t, len(memory), "; a shared workspace keeps its size")
+        memory[t, self._columns] = v.detach()
 
     def get(self, var_name: str, t: int) -> torch.Tensor:
         """These columns at time ``t``."""

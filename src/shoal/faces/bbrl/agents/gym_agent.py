@@ -27,12 +27,12 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
     """An agent that is an env, or many.
 
     Args:
+        seed: The seed; ``default_seed`` if there is none.
         input_string: The variable with the actions. If there is none of this name, a nested dict is made of all that
             begin with it and a slash.
         output_string: What the names of its own variables begin with.
         reward_at_t: Whether the reward of the action at ``t`` is written at ``t`` and not at ``t + 1``.
         include_last_state: Whether the last state of an episode has a time step of its own, with autoreset.
-        seed: The seed; ``default_seed`` if there is none.
         **kwargs: What ``Agent`` takes.
 
     Attributes:
@@ -46,15 +46,15 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
 
     def __init__(
         self,
-        *args: Any,
+        seed: int | None = None,
+        *,
         input_string: str = "action",
         output_string: str = "env/",
         reward_at_t: bool = False,
         include_last_state: bool = True,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, seed=seed, **kwargs)
+        super().__init__(seed, **kwargs)
         self.input, self.output = input_string, output_string
         self.reward_at_t, self.include_last_state = reward_at_t, include_last_state
         self.observation_space: Space[Any] | None = None
@@ -86,6 +86,8 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
             last = self._frame
             if last is None:
                 raise StateError(f"{type(self).__name__} was called with t={t} and never with t=0, which resets")
+            if t < 0:
+                raise WorkspaceError(f"{type(self).__name__} was called with t={t}; times begin at 0")
             frame = self._go_on(last, self._action(t - 1))
             self._write(frame, t, last)
         self._frame = frame

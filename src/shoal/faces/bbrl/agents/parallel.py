@@ -11,6 +11,7 @@ from shoal.errors import ActionError, AgentActionError, StateError, WorkspaceErr
 from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of
 from shoal.faces.bbrl.agents.gym_agent import GymAgent
 from shoal.faces.bbrl.agents.opening import Source, source_of
+from shoal.faces.bbrl.agents.views import EnvView
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ParallelGymAgent(GymAgent):
             others it is called in the workers, and once here. Compiled envs need no call.
         num_envs: How many envs.
         make_env_args: Keyword arguments for the function.
+        seed: The seed; ``default_seed`` if there is none.
         engine: Where they run: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` (for compiled envs) or
             ``"auto"``. The data is the same. None takes ``"kernel"`` where ``make_env`` would make an env of
             Gymnasium's that shoal has compiled, with nothing around it, and ``"serial"`` elsewhere.
@@ -64,6 +66,7 @@ class ParallelGymAgent(GymAgent):
         make_env_fn: Any,
         num_envs: int,
         make_env_args: Mapping[str, Any] | None = None,
+        seed: int | None = None,
         *,
         engine: str | None = None,
         num_workers: int | None = None,
@@ -71,7 +74,7 @@ class ParallelGymAgent(GymAgent):
         pool_options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(seed, **kwargs)
         if num_envs < 1:
             raise WorkspaceError(f"num_envs: expected at least 1, got {num_envs}")
         self.make_env_fn = make_env_fn
@@ -84,6 +87,7 @@ class ParallelGymAgent(GymAgent):
             self.include_last_state = True
         self._accounts = Accounts(num_envs)
         self._pool: Pool | None = None
+        self._has_acted = False
 
     @property
     def mode(self) -> Autoreset:
@@ -101,9 +105,14 @@ class ParallelGymAgent(GymAgent):
 
     @property
     def envs(self) -> list[Any]:
-        """The envs themselves, on the serial engine. If it is not said where they run, to ask for them says so."""
+        """The envs themselves if they are in this thread; else, from the first ``t = 0`` on, a view of each.
+
+        If it is not said where they run, to ask for them before that says so: in this thread.
+        """
         if self._pool is None:
             self._source = self._source.at_hand()
+        elif not self._source.is_here:
+            return [EnvView(self._pool, k) for k in range(self.num_envs)]
         return self._source.envs()
 
     # ------------------------------------------------------------------ frames
@@ -114,8 +123,12 @@ class ParallelGymAgent(GymAgent):
         return self._accounts.begin(self._obs(self._pool.reset(seeds)))
 
     def _go_on(self, last: Frame, action: Any) -> Frame:
-        if isinstance(action, dict) and not isinstance(self.pool.spec.action.space, spaces.Dict):
-            self._take_dicts(action)
+        if isinstance(action, dict):
+            if not isinstance(self.pool.spec.action.space, spaces.Dict):
+                self._take_dicts(action)
+        elif not self._has_acted:
+            self._has_acted = True
+            self._take_bools(action)
         try:
             if self._source.autoreset or not last.done.any():
                 return self._frame_of(self.pool.step(action), last)
@@ -142,6 +155,13 @@ class ParallelGymAgent(GymAgent):
             self._pool = self._source.reopen(pool, self.mode, action)
         except StateError as error:
             raise AgentActionError(reason) from error
+
+    def _take_bools(self, action: npt.NDArray[Any]) -> None:
+        """Let envs have bools as they are, and not as the numbers that their space says, if they are in this thread."""
+        space = self.pool.spec.action.space
+        is_news = action.dtype == np.bool_ and space.dtype != np.bool_ and action.shape[1:] == space.shape
+        if is_news and self._source.is_here:
+            self._pool = self._source.reopen(self.pool, self.mode, action)
 
     def _frame_of(self, batch: Batch, last: Frame) -> Frame:
         return self._accounts.go_on(
@@ -175,7 +195,7 @@ class ParallelGymAgent(GymAgent):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, here or in another process, opens a pool of its own and begins with t=0.
-        return {**self.__dict__, "_pool": None, "_frame": None, "workspace": None}
+        return {**self.__dict__, "_pool": None, "_has_acted": False, "_frame": None, "workspace": None}
 
 
 def _leaves(value: Any, name: str) -> list[tuple[str, Any]]:

@@ -16,8 +16,8 @@ class SeedableAgent(Agent):
         **kwargs: What ``Agent`` takes.
     """
 
-    def __init__(self, *args: Any, seed: int | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self._seed: int | None = None
         self._seeds: list[int] = []
         if seed is not None:

@@ -27,6 +27,7 @@ class VecGymAgent(GymAgent):
     Args:
         make_envs_fn: A function that makes the vector env.
         vec_env_args: Keyword arguments for it.
+        seed: The seed; ``default_seed`` if there is none.
         **kwargs: What ``GymAgent`` takes; ``include_last_state`` follows from the vector env.
 
     Example:
@@ -40,9 +41,13 @@ class VecGymAgent(GymAgent):
     """
 
     def __init__(
-        self, make_envs_fn: Callable[..., Any], vec_env_args: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        make_envs_fn: Callable[..., Any],
+        vec_env_args: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(seed, **kwargs)
         self.make_envs_fn = make_envs_fn
         self.envs = envs = make_envs_fn(**(vec_env_args or {}))
         self.num_envs = int(envs.num_envs)

@@ -2,15 +2,40 @@
 
 ``must_bootstrap`` is where the next state has a value: ``~terminated``, and not ``~done``. A state in which a time
 limit has cut the episode has a value like any other.
+
+BBRL calls the discount ``discount_factor``, and books call the coefficient of ``gae`` lambda; both names are taken too.
 """
 
 from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from shoal.errors import WorkspaceError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
+
+def _also_called(**others: str) -> Callable[[Callable[..., torch.Tensor]], Callable[..., torch.Tensor]]:
+    """Let a function take some of its arguments under other names too: ``_also_called(other="name")``."""
+
+    def decorate(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        @wraps(function)
+        def called(*args: Any, **kwargs: Any) -> torch.Tensor:
+            for other, name in others.items():
+                if other in kwargs and name in kwargs:
+                    raise TypeError(f"{function.__name__}() got {name!r} twice: {other!r} is the same")
+            return function(*args, **{others.get(key, key): value for key, value in kwargs.items()})
+
+        return called
+
+    return decorate
+
+
+@_also_called(discount_factor="gamma")
 def temporal_difference(
     critic: torch.Tensor, reward: torch.Tensor, must_bootstrap: torch.Tensor, gamma: float
 ) -> torch.Tensor:
@@ -31,6 +56,7 @@ def temporal_difference(
     return _with_last(target - critic[:-1])
 
 
+@_also_called(discount_factor="gamma")
 def doubleqlearning_temporal_difference(
     q: torch.Tensor,
     action: torch.Tensor,
@@ -56,6 +82,7 @@ def doubleqlearning_temporal_difference(
     return _with_last(target - taken[:-1])
 
 
+@_also_called(discount_factor="gamma", lam="gae_coef")
 def gae(
     reward: torch.Tensor,
     next_critic: torch.Tensor,
