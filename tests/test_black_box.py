@@ -279,8 +279,8 @@ def test_folders_are_bounded_and_the_last_one_is_announced(
 def test_a_place_that_cannot_be_written_to_costs_a_warning_and_no_more(
     make_pool: MakePool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("in the way")
     pool = make_pool(Fragile, 2, engine="serial", on_fault="restart", fault_dir=tmp_path / "file")
+    (tmp_path / "file").write_text("in the way")
     pool.reset(seed=20)
     with caplog.at_level(logging.WARNING, "shoal"):
         while pool.stats().faults < 1:

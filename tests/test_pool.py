@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -1105,3 +1106,19 @@ def test_envs_that_are_left_at_their_end_wait_for_their_reset(
     assert sorted(pool.step([0, 0], env_id=[1, 2]).finals) == [0, 1]
     with pytest.raises(NotReset, match=r"envs \[0, 3\] have finished"):
         pool.step([0] * 4)
+
+
+class Interrupted(CountingEnv):
+    """Is interrupted in its step, after a while."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.05)
+        raise KeyboardInterrupt
+
+
+def test_the_wait_that_an_interrupt_ends_counts_as_waiting(make_pool: MakePool) -> None:
+    pool = make_pool(Interrupted, 2, engine="serial")
+    pool.reset(seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        pool.step([0, 0])
+    assert pool.stats().waiting_s >= 0.05

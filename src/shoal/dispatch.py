@@ -131,6 +131,7 @@ class Dispatch:
         try:
             step_now(reader.block, self._note_step)
         except BaseException:
+            self.waiting_s += perf_counter() - start
             self._note_flight()
             self.desk.note_rows(self.engine.collected)  # nobody has looked for NaN in them
             self._keep(self._all_ids, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -51,6 +52,16 @@ def as_json(*arguments: str | Path) -> dict[str, Any]:
 
 def always_three(obs: np.ndarray) -> np.ndarray:
     return np.full(len(obs), 3)
+
+
+def never(obs: np.ndarray) -> np.ndarray:
+    raise ValueError("not today")
+
+
+def for_ten_steps(obs: np.ndarray, calls: Iterator[int] = itertools.count()) -> np.ndarray:  # noqa: B008
+    if next(calls) == 10:
+        raise StopIteration("enough")
+    return always_three(obs)
 
 
 def test_a_dataset_comes_out(tmp_path: Path) -> None:
@@ -172,6 +183,36 @@ def test_minari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = shoal_collect(*arguments, "--out", out, "--format", "minari", "--resume")
     assert "a Minari dataset already" in refused.stderr
     assert as_json(*arguments, "--out", out, "--format", "minari", "--overwrite")["rows"] == 53
+
+
+@pytest.mark.slow  # for its imports
+def test_minari_in_a_folder_that_is_named_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import minari
+
+    monkeypatch.chdir(tmp_path)
+    result = shoal_collect(*COUNTING, "--steps", "50", "--format", "minari", "--out", "data/counting-v0")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"MINARI_DATASETS_PATH={tmp_path / 'data'}," in result.stdout
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
+    assert minari.load_dataset("counting-v0").total_steps == 50
+
+
+def test_a_run_that_failed_before_its_first_part_is_not_in_the_way(tmp_path: Path) -> None:
+    arguments = (*COUNTING, "--steps", "60", "--format", "npz", "--out", tmp_path / "data")
+    failed = shoal_collect(*arguments, "--policy", f"{__name__}:never")
+    assert failed.exit_code == 2
+    assert len(load_dataset(tmp_path / "data")) == 0
+    assert as_json(*arguments)["rows"] == 60
+    assert shoal_collect(*arguments).exit_code == 2, "now there is something to lose"
+
+
+def test_what_was_complete_when_the_policy_failed_is_told(tmp_path: Path) -> None:
+    name, size = f"{__name__}:for_ten_steps", ("--steps", "90", "--part-rows", "30")
+    result = shoal_collect(*COUNTING, *size, "--format", "npz", "--out", tmp_path / "data", "--policy", name)
+    assert (result.exit_code, result.stdout) == (2, "")
+    first, second = result.stderr.splitlines()
+    assert first.startswith("shoal: 30 rows in 1 part are complete")
+    assert second.startswith(f"shoal: --policy: '{name}' raised StopIteration: enough ({__file__}, line ")
 
 
 # ---------------------------------------------------------------------- killed

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import pytest
 from typer.testing import CliRunner
 
@@ -147,6 +148,25 @@ def test_what_is_not_reproduced_exits_with_1(folder: Path, env: str, verdict: st
     assert result.exit_code == 1
     assert f"\n{verdict} " in f"\n{result.stdout}"
     assert f"\n{more}" in result.stdout
+
+
+def test_another_env_than_the_recorded_one_is_the_explanation(folder: Path) -> None:
+    gym.register("Sound-v0", entry_point="mines:Sound", disable_env_checker=True)
+    gym.register("Other-v0", entry_point="mines:Other", disable_env_checker=True)
+    gym.register("Mine-v0", entry_point="mines:Mine", disable_env_checker=True)
+    try:
+        sound = shoal_replay(folder, "--env", "Sound-v0")
+        other = shoal_replay(folder, "--env", "mines:Other-v0")
+        mine = shoal_replay(folder, "--env", "Mine-v0")
+    finally:
+        for name in ("Sound-v0", "Other-v0", "Mine-v0"):
+            del gym.registry[name]
+    note = "{} is not the env that was recorded: that is mines:Mine(fate='raise')"
+    assert sound.stdout.splitlines()[-1] == "  " + note.format("Sound-v0")
+    assert "nothing is missing" not in sound.stdout
+    assert other.stdout.splitlines()[-1] == "  " + note.format("Other-v0")
+    assert mine.exit_code == 0
+    assert "is not the env" not in mine.stdout
 
 
 def test_gaps_are_the_explanation(folder: Path) -> None:

@@ -134,6 +134,34 @@ def test_a_module_that_fails_is_told_in_one_line(
     assert result.stderr == told
 
 
+@pytest.mark.parametrize(("what", "line", "where"), [("boom", 6, "helper"), ("thing", 9, "__call__")])
+def test_a_policy_that_raises_is_told_in_one_line_with_its_own(
+    what: str, line: int, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing.py").write_text(
+        "import numpy as np\ndef boom(obs):\n    return helper(obs)\n\ndef helper(obs):\n"
+        "    raise ValueError('no\\nidea')\nclass Thing:\n    def __call__(self, obs):\n"
+        "        return np.linalg.inv(obs[0])\nthing = Thing()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "failing", raising=False)
+    arguments = (*CARTPOLE, "--engine", "serial", "--policy", f"failing:{what}")
+    result = shoal_run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"shoal: --policy: 'failing:{what}' raised ")
+    assert ("ValueError: no idea" if what == "boom" else "LinAlgError: ") in result.stderr
+    assert f"({tmp_path / 'failing.py'}, line {line}, in {where})" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" in shoal_run(*arguments, "--debug").stderr
+
+
+def test_a_seed_below_zero_is_refused() -> None:
+    result = shoal_run("CartPole-v1", "--seed", "-1")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Invalid value for '--seed'" in result.stderr
+
+
 def test_table_without_a_terminal_is_plain_text() -> None:
     result = shoal_run(*CARTPOLE, "--steps", "1000", "--engine", "serial")
     assert result.exit_code == 0
@@ -149,7 +177,7 @@ def test_table_without_a_terminal_is_plain_text() -> None:
         (["no_such_module:Env"], "cannot be imported"),
         ([*CARTPOLE, "--engine", "quick"], "engine: expected one of"),
         ([*CARTPOLE, "--autoreset", "never"], "autoreset: expected one of"),
-        ([*CARTPOLE, "--batch-size", "9"], "batch_size: expected 1 to 4"),
+        ([*CARTPOLE, "--batch-size", "9"], "batch_size: expected an int from 1 to 4"),
         ([*CARTPOLE, "--policy", "greedy"], "--policy: expected module:callable"),
         ([*CARTPOLE, "--policy", f"{__name__}:five_of_them"], "expected shape (4,), got (5,)"),
         (["shoal.testing:FaultEnv", "-n", "2", "--engine", "serial"], "step failed in env"),

@@ -111,6 +111,17 @@ def test_what_a_killed_run_has_left_does_no_harm(tmp_path: Path, monkeypatch: py
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows", "shoal-v0"]
 
 
+def test_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with shoal.make_pool(CountingEnv, 2, engine="serial") as pool:
+        write_dataset(pool, "rows", steps=30, seed=4, format="npz")
+        for folder in ("data/shoal-v0", "other-v0"):
+            to_minari(load_dataset("rows"), folder, pool.spec)
+    for place, name in (("data", "shoal-v0"), (".", "other-v0")):
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / place))
+        assert minari.load_dataset(name).total_steps == 30
+
+
 def test_a_name_without_a_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with shoal.make_pool(CountingEnv, 2, engine="serial") as pool:
         write_dataset(pool, tmp_path / "rows", steps=30, seed=4, format="npz")

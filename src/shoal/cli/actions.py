@@ -5,15 +5,46 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, ShoalError
 
 Policy = Callable[[Any], Any]
 Actor = Callable[[Any, int], Any]
 """Observations and the number of their rows, to that many actions."""
+
+
+class PolicyFailed(ShoalError):
+    """The policy raised an exception, which is the cause of this one."""
+
+
+def load_policy(name: str) -> Policy:
+    """The policy that ``module:callable`` names; what it raises is told as a failure of it.
+
+    Raises:
+        ArgumentError: If there is no such thing, or it cannot be called.
+    """
+    policy = load_callable(name, "--policy")
+
+    def told(obs: Any) -> Any:
+        try:
+            return policy(obs)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise PolicyFailed(f"--policy: {name!r} raised {reason}{_line(error, name)}") from error
+
+    return told
+
+
+def _line(error: Exception, name: str) -> str:
+    """The line of the policy's own file at which it failed: the last one there, whatever was called from it."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # without the one that calls the policy
+    file = getattr(sys.modules.get(name.partition(":")[0]), "__file__", None)
+    own = [frame for frame in frames if frame.filename == file] or frames
+    return f" ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
 
 
 def policy_actor(policy: Policy) -> Actor:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.build import make_pool
-from shoal.cli.actions import load_callable
+from shoal.cli.actions import load_policy
 from shoal.cli.common import (
     ENV_HELP,
     AsJson,
@@ -160,7 +160,7 @@ def _rows_to_collect(request: Request) -> int:
 
 
 def _collect(request: Request, to_collect: int, *, quiet: bool) -> dict[str, Any]:
-    policy = None if request.policy == "random" else load_callable(request.policy, "--policy")
+    policy = None if request.policy == "random" else load_policy(request.policy)
     with (
         display_for(to_collect, quiet=quiet) as display,
         # What is a transition does not depend on the mode, and in this one no row is spent on a reset.
@@ -281,7 +281,7 @@ def _table_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
 def _how_to_read(result: dict[str, Any]) -> str:
     path = Path(result["path"])
     if result["format"] == "minari":
-        return f"MINARI_DATASETS_PATH={path.parent}, then minari.load_dataset({path.name!r})"
+        return f"MINARI_DATASETS_PATH={path.parent.absolute()}, then minari.load_dataset({path.name!r})"
     return f"shoal.collect.load_dataset({str(path)!r}).to_numpy()"
 
 

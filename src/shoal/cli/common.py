@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.actions import import_here, load_callable
-from shoal.errors import FaultError, ShoalError
+from shoal.cli.actions import PolicyFailed, import_here, load_callable
+from shoal.errors import ArgumentError, FaultError, ShoalError
+from shoal.registry import find
 
 FAILED = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -26,7 +27,12 @@ ENV_HELP = (
 # Options that several commands have.
 NumEnvs = Annotated[int, typer.Option("--num-envs", "-n", min=1, help="How many envs.")]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="[cyan]serial[/], [cyan]thread[/], [cyan]process[/] or [cyan]auto[/].")
+    str,
+    typer.Option(
+        "--engine",
+        help="[cyan]serial[/], [cyan]thread[/], [cyan]process[/], [cyan]kernel[/] (compiled envs), [cyan]native[/] "
+        "(simulators that run many), [cyan]envpool[/] (EnvPool's own envs) or [cyan]auto[/].",
+    ),
 ]
 NumWorkers = Annotated[int | None, typer.Option(min=1, help="Threads or processes. Left to the engine if not given.")]
 PolicyName = Annotated[
@@ -40,13 +46,23 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def env_from(name: str) -> Any:
-    """A callable for ``module:callable``, otherwise a Gymnasium id, which ``module`` may have registered."""
+def env_from(name: str, what: str = "ENV") -> Any:
+    """A callable for ``module:callable``, otherwise a Gymnasium id, which ``module`` may have registered.
+
+    Raises:
+        ArgumentError: If the module has neither. ``what`` names the argument.
+    """
     module_name, colon, attribute = name.partition(":")
     if not colon:
         return name
-    module = import_here(module_name, "ENV")
-    return load_callable(name, "ENV") if hasattr(module, attribute.partition(".")[0]) else attribute
+    module = import_here(module_name, what)
+    if not attribute or hasattr(module, attribute.partition(".")[0]):
+        return load_callable(name, what)
+    try:
+        find(attribute)
+    except ArgumentError:
+        raise ArgumentError(f"{what}: {module_name!r} has no {attribute!r}, and registers no env of that id") from None
+    return attribute
 
 
 @contextmanager
@@ -72,7 +88,7 @@ def exit_codes(*, debug: bool) -> Iterator[None]:
         if debug:
             traceback.print_exc()
         else:
-            more = " (--debug shows the traceback)" if isinstance(error, FaultError) else ""
+            more = " (--debug shows the traceback)" if isinstance(error, (FaultError, PolicyFailed)) else ""
             print(f"shoal: {' '.join(str(error).split())}{more}", file=sys.stderr)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:

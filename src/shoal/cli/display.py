@@ -8,14 +8,16 @@ from typing import Protocol, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
+from rich.text import Text
 
 from shoal.cli.drive import Progress, RunResult
 
 _FIRST_LINE_S = 1.0
 _LINE_EVERY_S = 5.0
+_BAR_WIDTHS = (10, 40)  # with less room than the first there is none
 
 
 class Display(Protocol):
@@ -67,22 +69,15 @@ class _Lines(_Nothing):
         if progress.elapsed_s >= self._due_s:
             self._due_s = progress.elapsed_s + _LINE_EVERY_S
             done = f"{progress.steps:,} of {progress.total_steps:,} steps"
-            print(f"{done}, {_telling(progress)}", file=sys.stderr, flush=True)
+            print(", ".join([done, *_telling(progress)]), file=sys.stderr, flush=True)
 
 
 class _Bar(_Nothing):
     every_s = 0.1
 
     def __init__(self, console: Console, steps: int) -> None:
-        self._bars = Bars(
-            TextColumn("{task.fields[done]}"),
-            BarColumn(),
-            TextColumn("{task.fields[telling]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task = self._bars.add_task("", total=steps, done="starting", telling="")
+        self._bars = Bars(_Fitting(console), console=console, transient=True)
+        self._task = self._bars.add_task("", total=steps, done="starting", telling=[])
 
     def show(self, progress: Progress) -> None:
         self._bars.update(
@@ -97,6 +92,40 @@ class _Bar(_Nothing):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bars.stop()
+
+
+class _Fitting(ProgressColumn):
+    """All of a progress line, with as much of it as there is room for: the bar goes first, and numbers stay whole."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._time_left, self._bar = TimeRemainingColumn(), BarColumn()
+
+    def render(self, task: Task) -> Table:
+        """What fits, from the most wanted to the least: steps, time left, what else is told, the bar."""
+        done, left = Text(task.fields["done"]), self._time_left.render(task)
+        room = self._console.width - len(done)
+        parts: list[Text] = []
+        if len(left) < room:
+            parts = [left]
+            room -= len(left) + 1
+        if telling := _as_much_as_fits(task.fields["telling"], room - 1):
+            parts.insert(0, Text(telling))
+            room -= len(telling) + 1
+        bar = self._bar.render(task)
+        bar.width = min(room - 1, _BAR_WIDTHS[1])
+        cells = [done, bar, *parts] if bar.width >= _BAR_WIDTHS[0] else [done, *parts]
+        line = Table.grid(*[""] * len(cells), padding=(0, 1, 0, 0))
+        line.add_row(*cells)
+        return line
+
+
+def _as_much_as_fits(told: list[str], room: int) -> str:
+    for count in range(len(told), 0, -1):
+        if len(text := ", ".join(told[:count])) <= room:
+            return text
+    return ""
 
 
 def print_result(result: RunResult) -> None:
@@ -144,7 +173,11 @@ def _engine(result: RunResult) -> str:
     return f"{result.engine}{workers} ({result.engine_reason or 'as asked'})"
 
 
-def _telling(progress: Progress) -> str:
-    recent = "" if progress.recent_return is None else f", recent return {progress.recent_return:.1f}"
-    length = "" if progress.recent_length is None else f", length {progress.recent_length:.1f}"
-    return f"{progress.steps_per_s:,.0f} steps/s, {progress.episodes:,} episodes{recent}{length}"
+def _telling(progress: Progress) -> list[str]:
+    """What there is to say, the most wanted first."""
+    told = [f"{progress.steps_per_s:,.0f} steps/s", f"{progress.episodes:,} episodes"]
+    if progress.recent_return is not None:
+        told.append(f"recent return {progress.recent_return:.1f}")
+    if progress.recent_length is not None:
+        told.append(f"length {progress.recent_length:.1f}")
+    return told

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +22,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-from rich.table import Table
 from rich.text import Text
 
 import shoal
 from shoal.cli.common import env_from, exit_codes, results_alone_on_stdout
+from shoal.cli.recordings import is_of, plain, print_list, recordings_in
 from shoal.errors import ArgumentError, EnvTimeout, FaultError, WorkerDied
 from shoal.recording import Recording, is_recording
 from shoal.replaying import Outcome, reason_against, summary_of
@@ -34,7 +35,6 @@ from shoal.replaying import replay as replay_recording
 _NOT_REPRODUCED = 1
 _REFRESH_S = 0.1
 _LINE_EVERY_S = 5.0
-_PLAIN_WIDTH = 10_000  # a line for each recording can be searched, whatever its length
 _GRACE_S = 1.0
 _OWN = os.path.dirname(shoal.__file__) + os.sep
 _OWN_ENVS = tuple(os.path.join(_OWN, name) for name in ("testing", "envs"))
@@ -80,17 +80,17 @@ def replay(
     """Have a recorded fault again, in this process."""
     with exit_codes(debug=debug):
         if not is_recording(folder):
-            _print_list(folder, _recordings_in(folder), as_json=as_json)
+            print_list(folder, recordings_in(folder), as_json=as_json)
             return
         recording = Recording.load(folder)
         screen = sys.stdout
         # What the env prints is no part of the result. A debugger needs the terminal, and so the descriptor.
         with redirect_stdout(sys.stderr) if use_pdb else results_alone_on_stdout():
-            factory = None if env is None else env_from(env)
+            factory = None if env is None else env_from(env, "--env")
             if factory is None and (reason := reason_against(recording.origin)):
                 raise ArgumentError(_request_for_env(recording, reason))
             debugger = partial(_enter_debugger, screen) if use_pdb else None
-            outcome = _run(recording, factory, timeout, debugger, quiet=quiet or as_json)
+            outcome = _told_of(_run(recording, factory, timeout, debugger, quiet=quiet or as_json), recording, factory)
         if as_json:
             print(json.dumps(_as_dict(folder, recording, outcome)))
         else:
@@ -109,7 +109,15 @@ def _request_for_env(recording: Recording, reason: str) -> str:
         advice += ", with the module that has it"
     else:
         advice = f"--env {origin.name}"
-    return _plain(f"the env was {origin}, and {reason}. Say what makes it: {advice}")
+    return plain(f"the env was {origin}, and {reason}. Say what makes it: {advice}")
+
+
+def _told_of(outcome: Outcome, recording: Recording, factory: Any) -> Outcome:
+    """The outcome, with a note if the env was one of another id: that explains more than anything in the recording."""
+    if outcome.verdict == "reproduced" or not isinstance(factory, str) or is_of(factory, recording.origin):
+        return outcome
+    note = f"{factory} is not the env that was recorded: that is {recording.origin}"
+    return replace(outcome, notes=(note,) if outcome.error is None else (*outcome.notes, note))
 
 
 def _is_as_recorded(recording: Recording, outcome: Outcome) -> bool:
@@ -281,7 +289,7 @@ def _print_outcome(recording: Recording, outcome: Outcome) -> None:
     console = Console(highlight=False)
     error = outcome.error
     if error is not None:
-        console.print(Text(_plain(_told_by_env(error))), soft_wrap=True)
+        console.print(Text(plain(_told_by_env(error))), soft_wrap=True)
         console.print()
     verdict = Text(outcome.verdict, _STYLES[outcome.verdict])
     after = f"{outcome.steps:,} step{'s' * (outcome.steps != 1)}"
@@ -290,10 +298,10 @@ def _print_outcome(recording: Recording, outcome: Outcome) -> None:
     console.print(Text.assemble(verdict, told), soft_wrap=True)
     if outcome.verdict == "no fault" and recording.fault is not None:
         console.print(
-            Text(_plain(f"  recorded: {recording.fault['kind']}: {summary_of(recording.fault)}")), soft_wrap=True
+            Text(plain(f"  recorded: {recording.fault['kind']}: {summary_of(recording.fault)}")), soft_wrap=True
         )
     for note in outcome.notes:
-        console.print(Text(_plain(f"  {note}")), soft_wrap=True)
+        console.print(Text(plain(f"  {note}")), soft_wrap=True)
 
 
 def _told_by_env(error: FaultError) -> str:
@@ -319,55 +327,5 @@ def _as_dict(folder: Path, recording: Recording, outcome: Outcome) -> dict[str, 
     }
 
 
-# ---------------------------------------------------------------------- listing
-
-
-def _recordings_in(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise ArgumentError(f"{folder}: there is no such folder")
-    found = sorted(path for path in folder.iterdir() if is_recording(path))
-    if not found:
-        raise ArgumentError(f"{folder}: neither a recording nor a folder with recordings in it")
-    return found
-
-
-def _print_list(folder: Path, found: list[Path], *, as_json: bool) -> None:
-    rows = [_row(path) for path in found]
-    if as_json:
-        print(json.dumps(rows))
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in rows[0]:
-        # Names of folders are there to be copied, so they stay in one piece.
-        is_folder = name == "recording"
-        table.add_column(name, justify="right" if name == "steps" else "left", overflow="fold", no_wrap=is_folder)
-    for row in rows:
-        table.add_row(*(Text(_plain(" ".join(str(value).split()))) for value in row.values()))
-    console = Console(highlight=False)
-    if console.is_terminal:
-        console.print(table)
-    else:
-        plain = Console(highlight=False, width=_PLAIN_WIDTH)
-        with plain.capture() as captured:
-            plain.print(table)
-        # A table fills its lines with blanks, which nobody wants in a file.
-        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-    console.print(Text(f"\nshoal replay {folder / 'RECORDING'} replays one of them."), soft_wrap=True)
-
-
-def _row(path: Path) -> dict[str, Any]:
-    try:
-        recording = Recording.load(path)
-    except ArgumentError as error:
-        return {"recording": path.name, "env": "", "steps": "", "fault": str(error).removeprefix(f"{path}: ")}
-    fault = "none" if recording.fault is None else summary_of(recording.fault)
-    return {"recording": path.name, "env": str(recording.origin), "steps": recording.num_steps, "fault": fault}
-
-
 def _say(text: str) -> None:
-    print(f"shoal: {_plain(text)}", file=sys.stderr, flush=True)
-
-
-def _plain(text: str) -> str:
-    """Text from a recording without what a terminal would obey."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    print(f"shoal: {plain(text)}", file=sys.stderr, flush=True)

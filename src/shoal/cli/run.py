@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.build import make_pool
-from shoal.cli.actions import Actor, load_callable, policy_actor
+from shoal.cli.actions import Actor, load_policy, policy_actor
 from shoal.cli.common import (
     ENV_HELP,
     INTERRUPTED,
@@ -69,7 +69,7 @@ def run(
     autoreset: Annotated[
         str, typer.Option(help="[cyan]next_step[/], [cyan]same_step[/] or [cyan]disabled[/] (reset by this loop).")
     ] = "next_step",
-    seed: Annotated[int | None, typer.Option(help="Seed of the envs and of random actions.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the envs and of random actions.")] = None,
     policy: PolicyName = "random",
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the table at the end.")] = False,
@@ -85,7 +85,7 @@ def run(
             "autoreset": autoreset,
         }
         with results_alone_on_stdout():
-            actor = None if policy == "random" else policy_actor(load_callable(policy, "--policy"))
+            actor = None if policy == "random" else policy_actor(load_policy(policy))
             result = _run(env_from(env), num_envs, pool_options, actor, steps, seed, quiet=quiet or as_json)
         if as_json:
             print(json.dumps(result.as_dict()))

@@ -47,6 +47,8 @@ def find_story(folder: Path, existing: Existing) -> Story | None:
     if not has_story:
         return None
     story = Story.load(folder)
+    if not story.parts and not is_minari(folder):
+        return None  # of a run that failed before its first part, and so of nobody's work
     if existing == "refuse":
         raise ArgumentError(
             f"{folder}: there is a dataset already, of {story.rows:,} rows; "

@@ -118,7 +118,8 @@ def _nested(tree: SpaceTree, leaves: list[np.ndarray[Any, Any]]) -> Any:
 def _datasets_in(place: Path) -> Iterator[None]:
     """Have Minari keep its datasets in a folder; an environment variable is its only way to be told."""
     before = os.environ.get(_PLACE)
-    os.environ[_PLACE] = str(place)
+    # Minari puts a relative folder before paths that begin with it already.
+    os.environ[_PLACE] = str(place.absolute())
     try:
         yield
     finally:
