@@ -62,7 +62,8 @@ def make_vec(
         wrappers: Applied to each env where it runs, innermost first.
         max_episode_steps: A time limit, in place of the registered one.
         start_method: ``"forkserver"`` (default), ``"fork"`` or ``"spawn"``.
-        affinity: CPUs to pin worker processes to, given out in turn.
+        affinity: CPUs to pin workers to, processes or threads, given out in turn. Native simulators have threads of
+            their own, which are left alone.
         copy: Whether observations are copies. If False they are views that stay valid for one further call.
         check: When results of envs are checked against their contract: ``"always"``, ``"first"`` step, or ``"off"``.
         on_fault: An env that fails raises a ``shoal.errors.FaultError`` (``"raise"``), or is built anew (``"restart"``,

@@ -6,8 +6,12 @@ import math
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal import cgroups
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def usable_cores() -> int:
@@ -15,6 +19,12 @@ def usable_cores() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroups.cpu_quota()
     return max(1, min(cores, math.ceil(quota)) if quota else cores)
+
+
+def pin_thread(cpus: Sequence[int] | None, seat: int) -> None:
+    """Have the calling thread run on one of some CPUs, which are given out in turn; None leaves it to the system."""
+    if cpus is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {cpus[seat % len(cpus)]})
 
 
 def available_memory_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from functools import partial
 from time import monotonic, sleep
@@ -201,3 +202,18 @@ def test_a_pool_dropped_without_close_ends_its_threads(make_pool: Callable[..., 
     while any(thread.name.startswith("shoal-lane") for thread in threading.enumerate()):
         assert monotonic() < end, "threads live on without their pool"
         sleep(0.01)
+
+
+class Looking(CountingEnv):
+    """Tells where it runs."""
+
+    def cores(self) -> set[int]:
+        return os.sched_getaffinity(0)
+
+
+def test_threads_are_pinned_to_the_cores_given_in_turn(make_pool: Callable[..., shoal.Pool]) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    given = [cores[-1], cores[0]]
+    pool = make_pool(Looking, 3, engine="thread", affinity=given)
+    assert pool.call("cores") == ({given[0]}, {given[1]}, {given[0]})
+    assert os.sched_getaffinity(0) == set(cores)

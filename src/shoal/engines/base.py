@@ -120,7 +120,7 @@ class EngineConfig:
         threads_per_worker: Lanes in each worker process.
         inline: Whether the caller's thread is one of the workers, if these are processes.
         start_method: How worker processes start.
-        affinity: CPUs for worker processes, given out in turn; None leaves them to the system.
+        affinity: CPUs for workers, given out in turn; None leaves them to the system.
         seed: Root of the pool's seeds, if it has one.
         recycle_above: Bytes of memory above which a worker process is replaced; None for no limit.
         is_kernel: Whether the factories make kinds of kernel envs.

@@ -27,6 +27,7 @@ from shoal.engines.intake import intake_of
 from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
 from shoal.errors import ClosedPool, EnvTimeout, Where
 from shoal.faults import Fault
+from shoal.machine import pin_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,6 +115,7 @@ class ThreadLane:
         self.thread = threading.Thread(target=self._serve, name=f"shoal-lane-{lane.env_ids[0]}", daemon=True)
 
     def _serve(self) -> None:
+        pin_thread(self.lane.config.affinity, self.lane.worker or 0)
         if not self.is_built:
             self.build_faults = self.lane.build()
             self.is_built = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 ALIVE_S = 5.0
 """A wait this long means that something hangs."""
 
+CORES = sorted(os.sched_getaffinity(0))
 TABLE_OF_NONE = np.zeros(3, np.uint64)
 TRIAL = threads._TRIAL * threads._TURNS
 
@@ -980,3 +982,11 @@ def test_small_pools_are_never_split(num_envs: int, num_threads: int, make_pool:
     pool.step(np.zeros(num_envs, np.int64))
     pool.step(np.zeros(256, np.int64), env_id=np.arange(256))
     assert len(kernel_threads() - before) == num_threads
+
+
+def test_helpers_run_where_they_are_told_and_the_caller_where_it_was() -> None:
+    seen: dict[int, set[int]] = {}
+    run = SharedRun(Fake(lambda start, stop, slot: seen.update({slot: os.sched_getaffinity(0)})), 3, CORES[:1])
+    run._run_split(TABLE_OF_NONE, ids_of(9))
+    run.close()
+    assert seen == {0: set(CORES), 1: {CORES[0]}, 2: {CORES[0]}}

@@ -67,7 +67,7 @@ class KernelEngine:
         self._all_N = np.arange(config.num_envs, dtype=np.int32)
         self._all_ids = list(range(config.num_envs))
         self._views: dict[int, PlainKernelEnv] = {}
-        self._threads = SharedRun(self, self.num_workers)
+        self._threads = SharedRun(self, self.num_workers, config.affinity)
 
     # ------------------------------------------------------------------ start
 

@@ -21,9 +21,10 @@ import numpy as np
 from shoal.engines.base import shares
 from shoal.engines.kernel.bells import DONE, IDS, POSTED, START, STOP, TABLE, new_bells
 from shoal.engines.kernel.loading import own_function
+from shoal.machine import pin_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _Array = np.ndarray[Any, Any]
 
@@ -53,12 +54,18 @@ class Work(Protocol):
 class SharedRun:
     """Steps batches: in the caller's thread, or in slices on several threads.
 
-    Attributes:
+    Args:
+        work: What there is to share.
         num_threads: How many threads there may be, the caller's included.
+        cpus: Where the others are to run, given out in turn. The caller's own is the caller's business.
+
+    Attributes:
+        num_threads: See there.
     """
 
-    def __init__(self, work: Work, num_threads: int) -> None:
+    def __init__(self, work: Work, num_threads: int, cpus: Sequence[int] | None = None) -> None:
         self.num_threads = num_threads
+        self._cpus = cpus
         self._work = work
         self._helpers: list[Helper] = []
         self._bells = new_bells(num_threads - 1)
@@ -113,7 +120,7 @@ class SharedRun:
         weakref.finalize(self, _end, started)
         try:
             for slot, bell in enumerate(self._bells, 1):
-                started.append(Helper(self._work, bell, slot))
+                started.append(Helper(self._work, bell, slot, self._cpus))
         except BaseException:
             _end(started)
             raise
@@ -181,12 +188,13 @@ class Choice:
 class Helper:
     """A thread that steps slices."""
 
-    def __init__(self, work: Work, bell: _Array, slot: int) -> None:
+    def __init__(self, work: Work, bell: _Array, slot: int, cpus: Sequence[int] | None = None) -> None:
         self.error: BaseException | None = None
         self._work = weakref.ref(work)  # the thread must not keep the engine alive
         self._serve = work.serving(bell, slot, _LOOKS)
         self._bell = bell
         self._slot = slot
+        self._cpus = cpus
         self._job: tuple[_Array, _Array] | None = None
         self._share = range(0)
         self._is_asleep = False
@@ -210,6 +218,7 @@ class Helper:
             self._wake.put(True)
 
     def _live(self) -> None:
+        pin_thread(self._cpus, self._slot)
         bell = self._bell
         while True:
             try:

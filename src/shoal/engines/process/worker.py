@@ -35,6 +35,7 @@ from shoal.engines.process.wake import NOBODY_WAITS, Fence, Waiter
 from shoal.engines.process.wire import Channel, FrameError, Kind
 from shoal.errors import ShippingError, Where
 from shoal.faults import Fault, fault_from
+from shoal.machine import pin_thread
 from shoal.streams import above_streams, keep_streams_taken
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ def _settle(boot: Boot) -> None:
     os.close(boot.stderr.fd)
     faulthandler.register(signal.SIGUSR1, file=boot.stacks.fd, all_threads=True)
     faulthandler.enable(file=boot.stacks.fd)
-    if boot.config.affinity is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {boot.config.affinity[boot.seat % len(boot.config.affinity)]})
+    pin_thread(boot.config.affinity, boot.seat)
     # Forked workers share the parent's generators: without this, every env that uses them would draw the same.
     key = (boot.worker, boot.generation) if boot.generation else (boot.worker,)
     state = np.random.SeedSequence(boot.entropy, spawn_key=key).generate_state(2)
