@@ -26,7 +26,7 @@ class Slippery(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Now and then a step fails."""
 
     def step(self, action: Any) -> Any:
-        if self.unwrapped.np_random.random() < 0.01:
+        if self.unwrapped.np_random.random() < 0.005:
             raise RuntimeError("the simulator has lost its way")
         return self.env.step(action)
 
@@ -36,13 +36,13 @@ def make() -> DingEnvWrapper:
 
 
 def policy(observations: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
-    """Push towards the side that the pole leans to."""
-    return {i: np.array([int(obs[2] + obs[3] > 0)]) for i, obs in observations.items()}
+    """Push towards the side that the pole leans to, which keeps it up for some 40 steps."""
+    return {i: np.array([int(obs[2] > 0)]) for i, obs in observations.items()}
 
 
 def collect(manager: Any) -> tuple[int, list[float], int]:
-    """Whole transitions, returns of episodes, and how often an env had to be built anew."""
-    partial: dict[int, list[Any]] = defaultdict(list)
+    """How many transitions there were, the returns of whole episodes, and how often an env had to be built anew."""
+    episode: dict[int, list[Any]] = defaultdict(list)
     transitions, returns, faults = 0, [], 0
     for _ in range(NUM_STEPS):
         observations = manager.ready_obs
@@ -50,12 +50,13 @@ def collect(manager: Any) -> tuple[int, list[float], int]:
         for i, timestep in manager.step(actions).items():
             if timestep.info.get("abnormal"):
                 faults += 1
-                partial[i].clear()  # the env has lost its thread, and begins a new episode
+                episode.pop(i, None)  # the env has lost its thread, and begins a new episode
                 continue
             # timestep.obs is what the action led to, also at the end of an episode: ready_obs has the next start.
-            partial[i].append((observations[i], actions[i], timestep.reward, timestep.obs, timestep.terminated))
+            episode[i].append((observations[i], actions[i], timestep.reward, timestep.obs, timestep.terminated))
+            transitions += 1
             if timestep.done:
-                transitions += len(partial.pop(i))
+                episode.pop(i)  # to whoever learns from it
                 returns.append(timestep.info["eval_episode_return"].item())
     return transitions, returns, faults
 
@@ -82,7 +83,8 @@ if __name__ == "__main__":
         manager = form([make] * NUM_ENVS, cfg)
         manager.seed(0)
         manager.launch()
-        found, returns, faults = collect(manager)
+        transitions, returns, faults = collect(manager)
         manager.close()
-        print(f"{form.__name__}: {found} transitions, {len(returns)} episodes, {faults} envs built anew")
+        told = f"{transitions} transitions, {len(returns)} episodes of {np.mean(returns):.1f} steps on average"
+        print(f"{form.__name__}: {told}, {faults} envs built anew")
     print(f"mean return of ten episodes: {evaluate():.1f}")

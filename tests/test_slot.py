@@ -424,6 +424,32 @@ def test_an_env_with_slow_resets_is_left_at_its_end() -> None:
         assert told(slot, slot.step(1)) == Told(1, total, True, False, 1, False)
 
 
+class Reluctant(CountingEnv):
+    """Says of every second episode that it is to be left at its end."""
+
+    leaves_end = False
+
+    def reset(self, **wishes: Any) -> Any:
+        self.leaves_end = not self.leaves_end
+        return super().reset(**wishes)
+
+
+def test_an_env_that_wants_to_be_left_at_its_end_is_left() -> None:
+    slot = Slot(Reluctant(episode_length=1, ending="terminated"), Autoreset.SAME_STEP, quick_reset_s=60.0)
+    slot.reset(seed=0)
+    slot.reset()
+    assert told(slot, slot.step(1)) == Told(0, 1.0, True, False, 1, True, final=1)
+    assert told(slot, slot.step(1)) == Told(1, 2.0, True, False, 1, False)
+    assert told(slot, slot.reset()) == START
+    assert told(slot, slot.step(1)) == Told(0, 3.0, True, False, 1, True, final=1)
+
+
+def test_where_every_end_is_followed_by_a_beginning_nobody_is_left() -> None:
+    slot = Slot(Reluctant(episode_length=1, ending="terminated"), Autoreset.SAME_STEP)
+    slot.reset(seed=0)
+    assert told(slot, slot.step(1)) == Told(0, 1.0, True, False, 1, True, final=1)
+
+
 def test_a_reset_that_fails_within_a_step_is_told_to_the_one_who_resets() -> None:
     slot = Slot(Worn(episode_length=1, ending="terminated"), Autoreset.SAME_STEP, quick_reset_s=60.0)
     slot.reset(seed=0)

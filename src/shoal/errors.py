@@ -2,6 +2,7 @@
 
     ShoalError
     ├── SpecError             an env broke its declared contract (spaces, reward, flags, step tuple)
+    │   └── EnvCheckFailed    an env breaks a custom of DI-engine's dialect
     ├── ArgumentError         an argument of a call makes no sense (seed, options, batch size, engine name)
     │   ├── WrongSetting      a manager of DI-engine's dialect was given settings or arguments that make no sense
     │   ├── MissingSetting    a config of DI-engine's dialect lacks a key
@@ -30,6 +31,7 @@
     │   ├── EnvCallError      call, get_attr, set_attr or render failed inside an env
     │   ├── EnvTimeout        an env did not answer before its deadline
     │   └── WorkerDied        the process that ran the env is gone
+    ├── PolicyFailed          the policy of a command raised an exception
     ├── ShippingError         an env factory cannot be sent to a worker
     ├── ResourceError         the machine cannot give what the pool needs
     └── BackendUnavailable    an optional dependency is missing
@@ -53,6 +55,10 @@ class ShoalError(Exception):
 
 class SpecError(ShoalError, ValueError):
     """An env returned something that its spaces or the step contract do not allow."""
+
+
+class EnvCheckFailed(SpecError, AssertionError):
+    """An env breaks a custom of DI-engine's dialect."""
 
 
 class ArgumentError(ShoalError, ValueError):
@@ -143,6 +149,10 @@ class NothingInFlight(StateError):
 
 class RecvTimeout(ShoalError, TimeoutError):
     """``recv`` ran into its own ``timeout``. Nothing is lost: a later ``recv`` returns the rows."""
+
+
+class PolicyFailed(ShoalError):
+    """The policy of a command raised an exception, which is the cause of this one."""
 
 
 class ShippingError(ShoalError, TypeError):

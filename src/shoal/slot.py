@@ -69,7 +69,8 @@ class Slot:
     Args:
         quick_reset_s: Under ``same_step``, an episode is also left at its end if the env's last reset took longer than
             this, or was its first, which tells nothing of the others: who waits for the row is not to wait for a reset
-            as well, and has the env reset after it. So it is if the reset fails, and then is told so.
+            as well, and has the env reset after it. So it is if the reset fails, and then is told so. And so it is if
+            the env has an attribute ``leaves_end`` that is true when the episode has ended.
     """
 
     __slots__ = (
@@ -151,11 +152,15 @@ class Slot:
         if terminated or truncated:
             self._over = True
             self.is_mid_episode = False
-            if self._same_step and not self.defers and self._was_slow is False:
+            if self._same_step and not self.defers and self._was_slow is False and not self._is_to_be_left():
                 return self._finish(obs, reward, terminated, truncated, info)
         else:
             self.is_mid_episode = self.limit is None
         return result if truncated is result[3] else (obs, reward, terminated, truncated, info)
+
+    def _is_to_be_left(self) -> bool:
+        """Whether the env itself wants to be left at the end of this episode."""
+        return self._quick_reset_s is not None and bool(getattr(self.env, "leaves_end", False))
 
     def _check(self, result: Any) -> None:
         """Judge what ``step`` returned. The usual case is a few set lookups; the rest is explained elsewhere."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 import time
+from collections import namedtuple
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +231,22 @@ def test_seeds_wait_for_the_reset_of_their_env(form: Any, launched: Any) -> None
     assert manager.seeds == [[(10, False), (5, "not given")], [(11, False), (7, "not given")]]
 
 
+class Unseedable(Tally):
+    def seed(self, seed: int, dynamic_seed: Any = None) -> None:
+        raise KeyError("no seeding here")
+
+
+@every_form
+def test_an_env_that_cannot_be_seeded_goes_on_without(form: Any, launched: Any, caplog: Any) -> None:
+    manager = launched(form, env=Unseedable, launch=False)
+    manager.seed(3, dynamic_seed=False)
+    manager.launch()
+    assert all_ready(manager) == {0: [0, 0, 0], 1: [1, 0, 0]}
+    if form is BaseEnvManager:  # a worker writes to a log of its own
+        assert "seed(3) failed in Tally(0)" in caplog.text
+        assert "no seeding here" in caplog.text
+
+
 @pytest.mark.parametrize(("wrong", "kind"), [([1], AssertionError), ("seven", TypeError), (1.5, TypeError)])
 def test_what_is_no_seed_is_refused(form: Any, launched: Any, wrong: Any, kind: Any) -> None:
     with pytest.raises(kind, match="seed"):
@@ -340,6 +359,59 @@ def test_what_is_handed_out_does_not_change(form: Any, launched: Any) -> None:
     assert rows({i: t.obs for i, t in first.items()}) == {0: [0, 0, 1], 1: [1, 0, 1]}
 
 
+OwnStep = namedtuple("OwnStep", ["obs", "reward", "done", "info"])
+
+
+class OwnSteps(Tally):
+    """Returns timesteps of a class of its own; of the usual one if the action is "usual"."""
+
+    kind: Any = OwnStep
+
+    def step(self, action: Any) -> Any:
+        timestep = super().step(action)
+        return timestep if isinstance(action, str) else self.kind(*timestep)
+
+
+@every_form
+def test_timesteps_are_of_the_env_s_own_class(form: Any, launched: Any) -> None:
+    manager = launched(form, env=OwnSteps, lengths=(1, 3))
+    for step in range(7):
+        timesteps = manager.step(dict.fromkeys(all_ready(manager), 0))
+        assert [type(timesteps[i]) for i in (0, 1)] == [OwnStep, OwnStep]
+        assert timesteps[1].obs.tolist() == [1, step // 3, step % 3 + 1]
+        assert timesteps[1].reward.tolist() == [step % 3 + 1]
+        assert timesteps[0].info == {"TimeLimit.truncated": True, "note": "text", "eval_episode_return": 1.0}
+    all_ready(manager)
+    assert type(manager.step({1: "usual"})[1]) is BaseEnvTimestep
+    assert type(manager.step({0: 0})[0]) is OwnStep
+
+
+@every_form
+def test_a_class_that_no_module_has_comes_back_too(form: Any, launched: Any) -> None:
+    class Hidden(OwnSteps):
+        kind = namedtuple("Nameless", ["obs", "reward", "done", "info"])  # type: ignore[assignment]
+
+    timesteps = launched(form, env=Hidden, lengths=(9, 9)).step({0: 0, 1: 0})
+    assert [type(timestep).__name__ for timestep in timesteps.values()] == ["Nameless"] * 2
+
+
+class OddSteps(OwnSteps):
+    """Timesteps of its own, with observations and rewards that its spaces do not announce."""
+
+    def obs(self) -> Any:
+        return [self.k]
+
+    def step(self, action: Any) -> Any:
+        return super().step(action)._replace(reward=0.5)
+
+
+def test_an_own_class_and_what_fits_no_column_go_together(form: Any, launched: Any) -> None:
+    manager = launched(form, env=OddSteps, lengths=(1, 9))
+    timestep = manager.step({0: 0, 1: 0})[0]
+    assert type(timestep) is OwnStep
+    assert (timestep.obs, timestep.reward, timestep.done) == ([1], 0.5, True)
+
+
 # ---------------------------------------------------------------------- failures
 
 
@@ -360,6 +432,23 @@ def test_an_error_names_env_and_cause_and_is_of_the_cause_s_class(form: Any, lau
     assert "step went wrong" in str(caught.value)
     assert caught.value.env_id == 1
     assert manager.closed is (form is not BaseEnvManager)
+
+
+@every_form
+def test_the_error_of_another_process_has_its_traceback(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9))
+    with pytest.raises(ZeroDivisionError) as caught:
+        manager.step({0: "raise", 1: 0})
+    first, *others = str(caught.value).splitlines()
+    assert first.startswith("Env 0 step has exceeded max retries(1), and the latest exception is: step failed in env 0")
+    assert first.endswith("ZeroDivisionError: step went wrong")
+    if form is BaseEnvManager:
+        assert others == []
+    else:
+        assert others[1].startswith("Traceback")
+        assert 'raise ZeroDivisionError("step went wrong")' in str(caught.value)
+        assert str(caught.value).count("Traceback") == 1
+        assert not any("Traceback" in note for note in getattr(caught.value, "__notes__", []))
 
 
 def test_in_one_process_the_others_go_on(launched: Any) -> None:
@@ -408,6 +497,60 @@ def test_an_automatic_reset_that_never_works_is_told_to_the_next_call(form: Any,
         manager.step({0: 0, 1: 0})
         all_ready(manager)
     assert "cannot reset" in str(caught.value)
+    assert manager.closed
+
+
+def until_closed(manager: Any) -> None:
+    end = time.monotonic() + 20
+    while not manager.closed:
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("episode_num", [5, float("inf")])
+@with_processes
+def test_a_reset_that_fails_behind_the_caller_s_back_closes_the_manager(
+    form: Any, launched: Any, episode_num: float
+) -> None:
+    manager = launched(form, lengths=(1, 9), launch=False, episode_num=episode_num)
+    manager.launch({0: {"only_fresh": True}, 1: None})
+    assert {i: t.obs.tolist() for i, t in manager.step({0: 0, 1: 0}).items()} == {0: [0, 0, 1], 1: [1, 0, 1]}
+    until_closed(manager)
+    assert set(states(manager).values()) == {"VOID"}
+    assert manager.ready_obs_id == manager.ready_env == []
+    for use in (lambda: manager.step({1: 0}), lambda: manager.step({}), manager.reset):
+        with pytest.raises(errors.ManagerState, match=r"closed.*could not be reset") as caught:
+            use()
+        assert isinstance(caught.value.__cause__, errors.EnvResetError)
+        assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(ValueError, match="Env 0 reset"):
+        manager.ready_obs  # noqa: B018
+    manager.launch()
+    assert all_ready(manager) == {0: [0, 0, 0], 1: [1, 0, 0]}
+    manager.close()
+    with pytest.raises(errors.ManagerState, match="closed: launch"):
+        manager.ready_obs  # noqa: B018
+
+
+class SlowSecond(Tally):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.3 * self.index)
+        return super().step(action)
+
+
+@with_processes
+def test_the_step_that_leads_to_a_failed_reset_still_returns_everybody(form: Any, launched: Any) -> None:
+    manager = launched(form, (1, 9), SlowSecond, launch=False, step_timeout=20)
+    manager.launch({0: {"only_fresh": True}, 1: None})
+    assert sorted(manager.step({0: 0, 1: 0})) == [0, 1]
+    until_closed(manager)
+
+
+def test_whoever_waits_for_a_reset_that_fails_is_told_at_once(launched: Any) -> None:
+    manager = launched(BaseEnvManager, lengths=(1, 9), launch=False)
+    manager.launch({0: {"only_fresh": True}, 1: None})
+    with pytest.raises(errors.EnvResetError, match="cannot reset") as caught:
+        manager.step({0: 0, 1: 0})
+    assert {i: t.obs.tolist() for i, t in caught.value.timesteps.items()} == {0: [0, 0, 1], 1: [1, 0, 1]}
     assert manager.closed
 
 
@@ -514,6 +657,16 @@ def test_a_dead_worker_is_named_and_closing_is_no_trouble(form: Any, launched: A
     manager.close()
     manager.launch()
     assert list(manager.ready_obs) == [0, 1]
+
+
+@with_processes
+def test_an_env_that_is_gone_when_it_is_to_hear_of_a_seed_closes_the_manager(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9))
+    os.kill(manager.pid[0], signal.SIGKILL)
+    manager.seed(4)
+    with pytest.raises(errors.WorkerDied, match=r"Env 0 .*SIGKILL"):
+        manager.step({0: 0, 1: 0})
+    assert manager.closed
 
 
 # ---------------------------------------------------------------------- processes
@@ -631,6 +784,53 @@ def test_a_seed_is_for_the_next_reset_however_that_comes_about(form: Any, launch
     assert [seeds[-1:] for seeds in manager.seeds] == [[], [(77, "not given")]]
     run(manager, 3)
     assert [len(seeds) for seeds in manager.seeds] == [0, 1]
+
+
+@every_form
+def test_a_seed_for_the_next_reset_costs_no_reset(form: Any, launched: Any) -> None:
+    manager = launched(form, (1, 1))
+    run(manager, 4)
+    manager.seed(70, dynamic_seed=False)
+    manager.seed({1: 80})
+    run(manager, 1)
+    assert manager.resets == [6, 6]
+    assert manager.seeds == [[(70, "not given")], [(80, "not given")]]
+    run(manager, 2)
+    assert manager.resets == [8, 8]
+    assert [len(seeds) for seeds in manager.seeds] == [1, 1]
+
+
+@every_form
+def test_a_seed_is_used_once_even_if_the_caller_resets_first(form: Any, launched: Any) -> None:
+    manager = launched(form, (3, 3))
+    run(manager, 6)
+    manager.seed({0: 7}, dynamic_seed=True)
+    run(manager, 1)
+    assert manager.seeds == [[], []], "its episode goes on"
+    manager.reset({0: {"stat": "kept"}})
+    assert manager.seeds == [[(7, True)], []]
+    manager.seed({0: 8})
+    run(manager, 1)
+    manager.seed({0: 9})
+    manager.reset()
+    assert manager.seeds == [[(7, True), (9, "not given")], []]
+
+
+@every_form
+def test_an_abnormal_end_is_left_to_the_caller_after_many_episodes_too(form: Any, launched: Any) -> None:
+    manager = launched(form, (1, 99))
+    run(manager, 4)
+    before = manager.resets
+    assert manager.step({0: "abnormal", 1: 0})[0].done
+    assert states(manager) == {0: "ERROR", 1: "RUN"}
+    assert manager.resets == before
+    assert list(manager.ready_obs) == [1]
+    manager.step({1: 0})
+    manager.reset({0: None})
+    assert manager.resets == [before[0] + 1, before[1]]
+    assert rows(manager.ready_obs)[0] == [0, 5, 0]
+    run(manager, 3)
+    assert manager.resets == [before[0] + 4, before[1]], "its ends are like any others again"
 
 
 @every_form

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import warnings
 from collections import namedtuple
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -28,6 +29,7 @@ from shoal.faces.ding.wrapper import DingEnvWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -154,6 +156,72 @@ def test_a_step_that_takes_too_long_is_an_answer(supervisor: Any) -> None:
     assert found.ready_obs.tolist() == [[0, 0, 0], [1, 0, 1]]
 
 
+@pytest.mark.parametrize("word", ["raise", "hang"])
+def test_a_step_that_fails_is_followed_by_a_reset_even_without_auto_reset(supervisor: Any, word: str) -> None:
+    found = supervisor(1, 9, auto_reset=False, step_timeout=0.5)
+    found.launch()
+    assert found.step({0: word, 1: 0})[0].info.abnormal
+    assert {i: state.name for i, state in found.env_states.items()} == {0: "RUN", 1: "RUN"}
+    found.step([0, 0])
+    assert {i: state.name for i, state in found.env_states.items()} == {0: "DONE", 1: "RUN"}
+
+
+class Gated(Tally):
+    """A reset waits until there is a file."""
+
+    def __init__(self, index: int, length: int, gate: Path) -> None:
+        super().__init__(index, length)
+        self.gate = gate
+
+    def reset(self, **keywords: Any) -> Any:
+        end = time.monotonic() + 20
+        while not self.gate.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        return super().reset(**keywords)
+
+
+@pytest.mark.parametrize("kind", list(ChildType), ids=lambda kind: kind.name)
+def test_a_supervisor_never_waits_to_tell_who_is_ready(kind: ChildType, keep: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    found = keep(EnvSupervisor(kind, tallies(1, 9, env=Gated, gate=gate)))
+
+    def told() -> Any:
+        states = [state.name for state in found.env_states.values()]
+        return states, np.asarray(found.ready_obs).tolist(), found.ready_obs_id, found.done
+
+    assert told() == (["VOID", "VOID"], [], [], False)
+    found.launch(block=False)
+    assert told() == (["VOID", "VOID"], [], [], False)
+    gate.touch()
+    for _ in range(2):
+        found.recv()
+    assert told() == (["RUN", "RUN"], [[0, 0, 0], [1, 0, 0]], [0, 1], False)
+    gate.unlink()
+    found.step({0: 0}, block=False)
+    assert found.recv().method == "step"
+    assert told() == (["DONE", "RUN"], [[1, 0, 0]], [1], False)
+    found.step({1: "raise"}, block=False)
+    assert found.recv().err is not None
+    assert told() == (["DONE", "ERROR"], [], [], False), "nobody is done who is being reset"
+    gate.touch()
+    found.recv()
+    found.recv()
+    assert told() == (["RUN", "RUN"], [[0, 1, 0], [1, 1, 0]], [0, 1], False)
+    found.close()
+    assert told() == (["VOID", "VOID"], [], [], False)
+
+
+def test_a_supervisor_whose_env_cannot_be_reset_shuts_down(supervisor: Any) -> None:
+    found = supervisor(1, 9)
+    found.launch({0: {"only_fresh": True}, 1: {}})
+    found.step({0: 0}, block=False)
+    assert found.recv().method == "step"
+    with pytest.raises(ValueError, match="Env 0 reset"):
+        found.recv()
+    assert found.closed
+    assert found.ready_obs == found.ready_obs_id == []
+
+
 def test_a_supervisor_need_not_be_waited_for(supervisor: Any) -> None:
     found = supervisor(1, 9)
     found.launch(block=False)
@@ -240,6 +308,21 @@ def test_envs_by_id(keep: Any, engine: str, batch_size: int) -> None:
             manager.step({busy.pop(): 0})
 
 
+def test_after_a_reset_only_the_batch_that_has_come_is_ready(keep: Any) -> None:
+    cfg = PoolEnvManager.default_config()
+    cfg.update(env_id="CartPole-v1", env_num=4, batch_size=2, engine="serial", seed=1)
+    manager = keep(PoolEnvManager(cfg))
+    manager.launch()
+    manager.step(dict.fromkeys(manager.ready_obs, 1))
+    old = manager.ready_obs
+    manager.reset()
+    assert len(manager.ready_obs) == 2
+    assert all(abs(obs[1]) < 0.06 for obs in manager.ready_obs.values()), "nobody has been pushed"
+    if left := old.keys() - manager.ready_obs.keys():
+        with pytest.raises(errors.ManagerState, match="have not answered"):
+            manager.step(dict.fromkeys(left, 0))
+
+
 def test_compiled_envs_by_id(keep: Any) -> None:
     pytest.importorskip("numba")
     cfg = PoolEnvManager.default_config()
@@ -278,6 +361,8 @@ class NxEnv:
         return NxStep([self.name, self.k], action, self.k >= self.length, {})
 
     def seed(self, seed: int) -> str:
+        if seed < 0:
+            raise OverflowError("seeds are not negative")
         self.sd = seed
         return f"seeded {seed}"
 
@@ -335,6 +420,69 @@ def test_nervex_failures_name_their_env_and_lose_nobody(nx: Any) -> None:
     nx.close()
     with pytest.raises(AssertionError, match="closed"):
         nx.reset()
+
+
+def test_nervex_errors_are_of_the_class_that_the_env_raised(nx: Any) -> None:
+    nx.reset()
+    with pytest.raises(ZeroDivisionError, match="step went wrong") as caught:
+        nx.step([0, "raise", 0])
+    assert isinstance(caught.value, errors.EnvStepError)
+    with pytest.raises(TypeError):
+        nx.reset([{}, {"no": "such keyword"}, {}])
+    with pytest.raises(OverflowError) as caught_call:
+        nx.seed([1, -1, 1])
+    assert isinstance(caught_call.value, errors.EnvCallError)
+
+
+def test_nervex_nobody_is_nothing(nx: Any) -> None:
+    nx.reset()
+    assert nx.step([], []) == nx.reset(env_id=[]) == nx.seed([], []) == {}
+    assert nx.k == [0, 0, 0]
+
+
+def test_nervex_has_no_deadlines(nx: Any) -> None:
+    limits = nx._pool.engine.config.timeouts
+    assert (limits.construct, limits.reset, limits.step) == (None, None, None)
+
+
+class Counted(NxEnv):
+    """Notes in the process where it lives who was made, asked to pack, and closed."""
+
+    notes: ClassVar[list[str]] = []
+
+    def __init__(self, cfg: dict[str, Any]) -> None:
+        super().__init__(cfg)
+        self.notes.append(f"made {self.name}")
+
+    def close(self) -> None:
+        self.notes.append(f"closed {self.name}")
+
+    def pack(self, timesteps: Any = None, obs: Any = None) -> Any:
+        self.notes.append(f"packed by {self.name}")
+        return super().pack(timesteps, obs)
+
+    def unpack(self, action: Any) -> list[dict[str, Any]]:
+        self.notes.append(f"unpacked by {self.name}")
+        return super().unpack(action)
+
+
+@pytest.mark.parametrize("form", [nervex.BaseEnvManager, nervex.SubprocessEnvManager], ids=lambda cls: cls.__name__)
+def test_nervex_packs_with_env_0_and_closes_whom_it_has_made(form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "notes", [])
+    manager = form(Counted, [{"name": f"n{i}", "length": 9} for i in range(3)], 3)
+    manager.reset()
+    manager.step([0, 0, 0])
+    manager.close()
+    manager.close()
+    here = ["n0", "n1", "n2"] if form is nervex.BaseEnvManager else ["n0"]
+    used = ["packed by n0", "unpacked by n0", "packed by n0"]
+    assert Counted.notes == [*(f"made {n}" for n in here), *used, *(f"closed {n}" for n in here)]
+
+
+def test_nervex_what_cannot_be_built_is_of_its_own_class_too() -> None:
+    for form in (nervex.BaseEnvManager, nervex.SubprocessEnvManager):
+        with pytest.raises(KeyError, match="length"):
+            form(NxEnv, [{"name": "n0", "length": 1}, {"name": "n1"}], 2)
 
 
 def test_nervex_needs_one_config_per_env() -> None:

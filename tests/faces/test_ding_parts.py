@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from shoal import errors
 from shoal.adapters.ding_env import ActionForms, Anything, as_gymnasium
-from shoal.faces.ding import BaseEnv, Config, DingEnvWrapper, TreeArray, VectorEvalMonitor
+from shoal.faces import ding
+from shoal.faces.ding import BaseEnv, BaseEnvTimestep, Config, DingEnvWrapper, TreeArray, VectorEvalMonitor
 from shoal.faces.ding.failures import failure
 from shoal.faces.ding.replay import Recorder
 from shoal.faces.ding.tree import identifier
+from shoal.faces.ding.wrapper import caster
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +63,64 @@ def test_a_wrapped_env_keeps_both_flags_and_the_return() -> None:
     assert last.info["eval_episode_return"].tolist() == [3.0]
     assert env.random_action().shape == (1,)
     assert env.reward_space.shape == (1,)
+
+
+class Giving(Plain):
+    """Gives one and the same observation, of whatever type."""
+
+    def __init__(self, space: Any, given: Any) -> None:
+        super().__init__()
+        self.observation_space, self.given = space, given
+
+    def reset(self, **wishes: Any) -> Any:
+        super().reset(**wishes)
+        return self.given, {}
+
+    def step(self, action: Any) -> Any:
+        return self.given, *super().step(action)[1:]
+
+
+FLOATS = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
+DOUBLES = gymnasium.spaces.Box(-10, 10, (2,), np.float64)
+BYTES = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "dtype"),
+    [
+        (FLOATS, [0, 1], np.float32),
+        (FLOATS, (0.0, 1.0), np.float32),
+        (FLOATS, np.array([0, 1]), np.float32),
+        (FLOATS, np.array([0, 1], np.float16), np.float32),
+        (FLOATS, np.array([0.0, 1.0]), np.float32),
+        (FLOATS, np.array([0, 1], np.float32), np.float32),
+        (DOUBLES, np.array([0.0, 1.0]), np.float32),
+        (DOUBLES, [0, 1], np.float32),
+        (BYTES, np.array([0, 1], np.uint8), np.uint8),
+        (gymnasium.spaces.Box(-10, 10, (2,), np.float16), np.array([0, 1], np.float16), np.float16),
+        (gymnasium.spaces.MultiDiscrete([3, 3]), [0, 1], np.int64),
+    ],
+)
+def test_observations_are_arrays_and_float32_where_the_space_is(space: Any, given: Any, dtype: Any) -> None:
+    env = DingEnvWrapper(Giving(space, given))
+    for obs in (env.reset(), env.step(0).obs):
+        assert type(obs) is np.ndarray
+        assert obs.dtype == dtype
+        assert obs.tolist() == [0, 1]
+
+
+def test_nested_observations_are_arrays_leaf_by_leaf() -> None:
+    space = gymnasium.spaces.Dict({"f": FLOATS, "t": gymnasium.spaces.Tuple([DOUBLES, BYTES]), "n": FLOATS})
+    given = {"f": [0, 1], "t": (np.zeros(2), np.zeros(2, np.uint8)), "n": np.zeros(2, np.float16), "more": [1]}
+    env = DingEnvWrapper(Giving(space, given))
+    for obs in (env.reset(), env.step(0).obs):
+        assert (obs["f"].dtype, obs["n"].dtype) == (np.float32, np.float32)
+        assert [part.dtype for part in obs["t"]] == [np.float32, np.uint8]
+        assert obs["more"].tolist() == [1]
+    assert caster(space)([1]).tolist() == [1], "what is not as its space says is left to others to judge"
+    assert caster(space["t"])((1,)) == (1,)
+    ready = np.zeros(2, np.float32)
+    assert caster(FLOATS)(ready) is ready
 
 
 @pytest.mark.parametrize(("action", "unboxed"), [(1, 1), (np.int64(1), 1), (np.array(1), 1), (np.array([1]), 1)])
@@ -115,6 +175,28 @@ def test_wrappers_by_name_and_by_function() -> None:
         DingEnvWrapper()
 
 
+def test_wrappers_by_the_names_that_di_engine_has_for_them() -> None:
+    parts = [
+        {"type": "clip_reward"},
+        {"type": "frame_stack", "kwargs": {"n_frames": 3}},
+        {"type": "eval_episode_return", "kwargs": {}},
+    ]
+    env = DingEnvWrapper(Plain(), {"env_wrapper": parts})
+    assert env.reset().shape == (3, 2)
+    assert env.step(0).reward.tolist() == [1.0]
+    assert env.step(0).info["eval_episode_return"].tolist() == [2.0]
+    skipping = DingEnvWrapper(Plain(), {"env_wrapper": [{"type": "max_and_skip", "kwargs": {"skip": 2}}]})
+    skipping.reset()
+    timestep = skipping.step(0)
+    assert (timestep.obs.tolist(), timestep.reward.tolist(), timestep.done) == ([2, 2], [3.0], True)
+    hybrid = DingEnvWrapper(raw := Plain(), {"env_wrapper": [{"type": "gym_hybrid_dict_action"}]})
+    hybrid.reset()
+    hybrid.step({"type": 1, "args": np.zeros(1)})
+    assert raw.actions == [(1, np.zeros(1))]
+    with pytest.raises(errors.WrongSetting, match=r"'ram'.*'frame_stack'"):
+        DingEnvWrapper(Plain(), {"env_wrapper": [{"type": "ram"}]})
+
+
 def test_an_abstract_env_cannot_be_made() -> None:
     with pytest.raises(TypeError):
         BaseEnv({})  # type: ignore[abstract]
@@ -157,6 +239,17 @@ def test_configs() -> None:
         cfg.missing  # noqa: B018
     del cfg.c
     assert "c" not in cfg
+
+
+def test_configs_merged() -> None:
+    first = Config({"env": {"n": 1, "id": "x"}, "other": [1]})
+    second = {"env": {"n": 2, "deep": {"a": 1}}, "other": {"b": 1}}
+    merged = ding.deep_merge_dicts(first, second)
+    assert merged == {"env": {"n": 2, "id": "x", "deep": {"a": 1}}, "other": {"b": 1}}
+    assert isinstance(merged, Config)
+    merged["env"]["deep"]["a"] = merged["env"]["n"] = 9
+    assert (first.env.n, second["env"]["deep"]) == (1, {"a": 1}), "both stay as they are"
+    assert ding.deep_merge_dicts(None, {"a": 1}) == ding.deep_merge_dicts({"a": 1}, None) == {"a": 1}
 
 
 def test_a_monitor_keeps_the_first_episodes_of_each_env() -> None:
@@ -249,3 +342,167 @@ def test_errors_are_of_both_classes(cause: Any) -> None:
     assert told.timesteps == {0: "timestep"}  # type: ignore[attr-defined]
     assert str(pickle.loads(pickle.dumps(told))) == str(told)
     assert told.__notes__ == ["In the env:\nTraceback ..."]
+
+
+# ---------------------------------------------------------------------- envs by name
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A class of envs under the name "proper"."""
+    monkeypatch.setattr("shoal.faces.ding.env_classes.ENV_REGISTRY", registry := type(ding.ENV_REGISTRY)())
+    return registry.register("proper")(Proper)
+
+
+class Proper(BaseEnv):
+    """An env that does everything as it should; subclasses do one thing wrong."""
+
+    observation_space: Any = gymnasium.spaces.Dict({"x": gymnasium.spaces.Box(-9, 9, (2,), np.float32)})
+    action_space = gymnasium.spaces.Discrete(2)
+    reward_space: Any = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+
+    def __init__(self, cfg: dict[str, Any] | None = None, **more: Any) -> None:
+        self.cfg, self.more, self._seed = cfg, more, None
+
+    def obs(self) -> Any:
+        return {"x": np.full(2, self.k, np.float32)}
+
+    def reset(self) -> Any:  # type: ignore[override]
+        self.k = 0
+        return self.obs()
+
+    def step(self, action: Any) -> Any:
+        self.k += 1
+        info = {"eval_episode_return": float(self.k)} if self.k == 3 else {}
+        return BaseEnvTimestep(self.obs(), np.ones(1, np.float32), self.k == 3, info)
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        self._seed = seed
+
+    def close(self) -> None:
+        pass
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+def test_envs_by_name(registered: Any) -> None:
+    cfg = {"type": "proper", "import_names": ["json"], "collector_env_num": 3, "evaluator_env_num": 2, "x": 1}
+    assert ding.get_env_cls(cfg) is Proper
+    assert ding.get_vec_env_setting(deepcopy(cfg), collect=False, eval_=False) == (Proper, None, None)
+    kind, collector, evaluator = ding.get_vec_env_setting(deepcopy(cfg))
+    assert kind is Proper
+    assert collector is not None
+    assert evaluator is not None
+    assert (len(collector), len(evaluator)) == (3, 2)
+    assert collector[0]["x"] == 1
+    kept = deepcopy(cfg)
+    assert ding.create_model_env(cfg).more == {"collector_env_num": 3, "evaluator_env_num": 2, "x": 1}
+    assert cfg == kept
+    with pytest.raises(errors.WrongSetting, match=r"'other', only \['proper'\]"):
+        ding.get_env_cls({"type": "other"})
+    with pytest.raises(ImportError):
+        ding.get_env_cls({"type": "proper", "import_names": ["no_such_module"]})
+
+
+def test_a_name_belongs_to_one_class() -> None:
+    registry = type(ding.ENV_REGISTRY)()
+    assert registry.register("a")(Proper) is registry.register("a")(Proper) is registry["a"]
+    with pytest.raises(errors.WrongSetting, match="'a'"):
+        registry.register("a")(Plain)
+
+
+# ---------------------------------------------------------------------- whether an env is as it should be
+
+
+def test_a_proper_env_passes_every_check() -> None:
+    ding.check_all(Proper())
+    ding.check_all(DingEnvWrapper(cfg={"env_id": "CartPole-v1"}))
+    ding.demonstrate_correct_procedure(Proper)
+
+
+class DoubleSpace(Proper):
+    observation_space = gymnasium.spaces.Dict({"x": gymnasium.spaces.Box(-9, 9, (2,), np.float64)})
+
+
+class SmallInts(Proper):
+    action_space = gymnasium.spaces.MultiDiscrete(np.array([2, 2]), dtype=np.int32)  # type: ignore[assignment]
+
+
+class Doubles(Proper):
+    def obs(self) -> Any:
+        return {"x": np.zeros(2)}
+
+
+class Longer(Proper):
+    def obs(self) -> Any:
+        return {"x": np.zeros(2 + self.k, np.float32)}
+
+
+class Listed(Proper):
+    def obs(self) -> Any:
+        return {"x": 0.0}
+
+
+class Beyond(Proper):
+    reward_space = gymnasium.spaces.Box(0, 0.5, (1,), np.float32)
+
+
+class Silent(Proper):
+    def step(self, action: Any) -> Any:
+        return super().step(action)._replace(info={})
+
+
+class Same(Proper):
+    buffer = np.zeros(2, np.float32)
+
+    def obs(self) -> Any:
+        return {"x": self.buffer}
+
+
+class Changing(Proper):
+    def obs(self) -> Any:
+        return super().obs() if self.k < 2 else {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "told"),
+    [
+        (DoubleSpace, "check_space_dtype", r"observation_space\['x'\] must be float32, and is float64"),
+        (SmallInts, "check_space_dtype", "action_space must be int64, and is int32"),
+        (Doubles, "check_reset", r"obs\['x'\] must be float32, and is float64"),
+        (Listed, "check_reset", r"obs\['x'\] must be an array"),
+        (Longer, "check_step", r"obs\['x'\] must be of shape \(2,\), and is \(3,\)"),
+        (Beyond, "check_step", "reward must be in Box"),
+        (Silent, "check_step", "info must have 'eval_episode_return'"),
+        (Same, "check_obs_deepcopy", r"obs\['x'\] must be a new array"),
+        (Changing, "check_obs_deepcopy", r"obs had \['x'\], and has \[\]"),
+    ],
+)
+def test_what_is_wrong_with_an_env_is_named(kind: Any, check: str, told: str) -> None:
+    for look in (getattr(ding, check), ding.check_all):
+        with pytest.raises(AssertionError, match=f"^{kind.__name__}: {told}"):
+            look(kind())
+
+
+def test_an_env_that_never_ends_is_no_endless_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.faces.ding.checking._MOST_STEPS", 2)
+    with pytest.raises(errors.EnvCheckFailed, match="Proper: done must come true"):
+        ding.check_step(Proper())
+
+
+class Eager(Proper):
+    def __init__(self, cfg: Any) -> None:
+        super().__init__(cfg)
+        self._env = object()
+
+
+class Forgetful(Proper):
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("kind", "field"), [(Eager, "_env"), (Forgetful, "_seed"), (Silent, "info")])
+def test_the_procedure_shows_what_an_env_does_wrong(kind: Any, field: str) -> None:
+    with pytest.raises(AssertionError, match=f"^{kind.__name__}: {field} must"):
+        ding.demonstrate_correct_procedure(kind)

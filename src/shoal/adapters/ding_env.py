@@ -9,6 +9,7 @@ cast, and nothing is refused that a plain call would have taken.
 from __future__ import annotations
 
 import logging
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,34 @@ if TYPE_CHECKING:
 
 ASIDE = "shoal.aside"
 TRUNCATED = "TimeLimit.truncated"
-FIELDS = ("obs", "reward", "done", "info")
 _FLOAT32 = np.dtype(np.float32)
 _INT64 = np.dtype(np.int64)
 _NATIVE = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 _log = logging.getLogger("shoal")
+
+
+class BaseEnvTimestep(namedtuple("BaseEnvTimestep", ["obs", "reward", "done", "info"])):
+    """What a step returns: ``(obs, reward, done, info)``, and which way an episode has ended.
+
+    Example:
+        >>> BaseEnvTimestep([0.0], 1.0, True, {"TimeLimit.truncated": True}).truncated
+        True
+    """
+
+    __slots__ = ()
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the episode was cut short, so that its last observation is worth what would have come after."""
+        return bool(self.info.get("truncated", self.done and self.info.get(TRUNCATED, False)))
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the episode has come to its own end."""
+        return bool(self.info.get("terminated", self.done and not self.truncated))
+
+
+FIELDS = BaseEnvTimestep._fields
 
 
 class Anything(Space[Any]):
@@ -208,6 +232,10 @@ class DingEnv:
     caller's, and not that of an env which was built anew), ``dynamic_seed``, and ``static_seed``, which an env that was
     built anew gets.
 
+    Attributes:
+        next_seed: A seed for the next reset, whoever asks for it, and the ``dynamic_seed`` that goes with it.
+        leaves_end: Whether the last episode ended with a timestep that the env calls abnormal: its caller resets it.
+
     Args:
         env: The env.
         observation_space: As told by the env, or by another of its kind.
@@ -229,44 +257,57 @@ class DingEnv:
         tree = SpaceTree(self.observation_space, "observation")
         self._blank = tree.unflatten([leaf.blank() if leaf.is_array else None for leaf in tree.leaves])
         self._kwargs: dict[str, Any] = {}
+        self.next_seed: tuple[int, bool | None] | None = None
+        self.leaves_end = False
+        # The class of timesteps that whoever reads the rows takes them to be of.
+        self._told: type[Any] | None = BaseEnvTimestep
         self._attempts = attempts
         self._step = env.step if attempts == 1 else self._try
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Seed the env if that is due, and start an episode."""
         asked = options or {}
-        if seed is not None:
-            self._seed(seed, asked)
+        if self.next_seed is not None and not asked.get("seeded"):
+            self._seed(*self.next_seed)
+        elif seed is not None and not asked.get("seeded") and "static_seed" in asked:
+            self._seed(asked["static_seed"], False)
+        elif seed is not None:
+            self._seed(seed, asked.get("dynamic_seed"))
+        self.next_seed = None
+        if self._told is not BaseEnvTimestep:
+            self._told = None  # the row that told of it may be one that this reset has made void
         if "kwargs" in asked:
             self._kwargs = asked["kwargs"]
         obs = self.env.reset(**self._kwargs)
         return (obs, {}) if self._fits(obs) else (self._blank, {ASIDE: {"obs": obs}})
 
-    def _seed(self, seed: int, asked: Mapping[str, Any]) -> None:
-        if not asked.get("seeded") and "static_seed" in asked:
-            self.env.seed(asked["static_seed"], False)
-        elif asked.get("dynamic_seed") is None:
-            self.env.seed(seed)
-        else:
-            self.env.seed(seed, asked["dynamic_seed"])
+    def _seed(self, seed: int, dynamic_seed: bool | None) -> None:
+        given = (seed,) if dynamic_seed is None else (seed, dynamic_seed)
+        try:
+            self.env.seed(*given)
+        except Exception:
+            _log.warning("seed(%d) failed in %r, which goes on without", seed, self.env, exc_info=True)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step; a ``done`` that is due to a time limit is a truncation."""
         timestep = self._step(self._unpack(action))
-        if getattr(timestep, "_fields", None) != FIELDS:
+        is_usual = timestep.__class__ is self._told
+        if not is_usual and getattr(timestep, "_fields", None) != FIELDS:
             return self._unusual(timestep)
         obs, reward, done, info = timestep
-        if reward.__class__ is np.ndarray and reward.dtype is _FLOAT32 and reward.shape == (1,) and self._fits(obs):
+        is_float = reward.__class__ is np.ndarray and reward.dtype is _FLOAT32 and reward.shape == (1,)
+        if is_usual and is_float and self._fits(obs):
             number = reward.item()
         else:
             obs, number, info = self._set_aside(timestep)
         if not done:
             return obs, number, False, False, info if info.__class__ is dict else dict(info)
         truncated = bool(info.get(TRUNCATED, False))
+        self.leaves_end = bool(info.get("abnormal", False))
         return obs, number, not truncated, truncated, dict(info)
 
     def _unusual(self, timestep: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """A timestep that has more than the four fields goes beside its row, as a whole."""
+        """A timestep that has other fields than the four goes beside its row, as a whole."""
         try:
             info, done = dict(timestep.info), bool(timestep.done)
             obs = timestep.obs if self._fits(timestep.obs) else self._blank
@@ -275,12 +316,15 @@ class DingEnv:
                 f"step must return a namedtuple with {', '.join(FIELDS)}, got {type(timestep).__name__} ({error})"
             ) from error
         truncated = done and bool(info.get(TRUNCATED, False))
+        self.leaves_end = bool(info.get("abnormal", False))
         return obs, 0.0, done and not truncated, truncated, {**info, ASIDE: {"timestep": timestep}}
 
     def _set_aside(self, timestep: Any) -> tuple[Any, float, dict[str, Any]]:
         """Observation, reward and info for a row, with what fits no column in the info."""
         obs, reward, _, info = timestep
         aside: dict[str, Any] = {}
+        if timestep.__class__ is not self._told:
+            aside["kind"] = self._told = timestep.__class__
         if not self._fits(obs):
             aside["obs"], obs = obs, self._blank
         number = 0.0

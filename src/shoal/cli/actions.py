@@ -10,15 +10,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from shoal.errors import ArgumentError, ShoalError
+from shoal.errors import ArgumentError, PolicyFailed
 
 Policy = Callable[[Any], Any]
 Actor = Callable[[Any, int], Any]
 """Observations and the number of their rows, to that many actions."""
-
-
-class PolicyFailed(ShoalError):
-    """The policy raised an exception, which is the cause of this one."""
 
 
 def load_policy(name: str) -> Policy:

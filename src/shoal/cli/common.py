@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.actions import PolicyFailed, import_here, load_callable
-from shoal.errors import ArgumentError, FaultError, ShoalError
+from shoal.cli.actions import import_here, load_callable
+from shoal.errors import ArgumentError, FaultError, PolicyFailed, ShoalError
 from shoal.registry import find
 
 FAILED = 2

@@ -3,7 +3,8 @@
     base, processes, v2, supervisor    the managers
     gym_vector, pool_manager           managers for envs that speak other dialects
     env, wrapper                       what one env is, and Gymnasium's envs made to be that
-    factory                            managers by their names in a config
+    checking                           whether an env is what it should be
+    factory, env_classes               managers and envs by their names in a config
     nervex                             the managers of nerveX, from which these descend
 
 Every name is also here:
@@ -21,8 +22,17 @@ It needs nothing of DI-engine.
 """
 
 from shoal.faces.ding.base import BaseEnvManager
-from shoal.faces.ding.config import Config
+from shoal.faces.ding.checking import (
+    check_all,
+    check_obs_deepcopy,
+    check_reset,
+    check_space_dtype,
+    check_step,
+    demonstrate_correct_procedure,
+)
+from shoal.faces.ding.config import Config, deep_merge_dicts
 from shoal.faces.ding.env import BaseEnv, BaseEnvTimestep
+from shoal.faces.ding.env_classes import ENV_REGISTRY, create_model_env, get_env_cls, get_vec_env_setting
 from shoal.faces.ding.factory import MANAGERS, create_env_manager, get_env_manager_cls, setup_ding_env_manager
 from shoal.faces.ding.gym_vector import GymVectorEnvManager
 from shoal.faces.ding.monitor import VectorEvalMonitor
@@ -35,6 +45,7 @@ from shoal.faces.ding.v2 import BaseEnvManagerV2, SubprocessEnvManagerV2
 from shoal.faces.ding.wrapper import DingEnvWrapper
 
 __all__ = [
+    "ENV_REGISTRY",
     "MANAGERS",
     "AsyncSubprocessEnvManager",
     "BaseEnv",
@@ -53,7 +64,17 @@ __all__ = [
     "SyncSubprocessEnvManager",
     "TreeArray",
     "VectorEvalMonitor",
+    "check_all",
+    "check_obs_deepcopy",
+    "check_reset",
+    "check_space_dtype",
+    "check_step",
     "create_env_manager",
+    "create_model_env",
+    "deep_merge_dicts",
+    "demonstrate_correct_procedure",
+    "get_env_cls",
     "get_env_manager_cls",
+    "get_vec_env_setting",
     "setup_ding_env_manager",
 ]

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.errors import ManagerState, UnknownEnv, WrongSeed, WrongSetting
-from shoal.faces.ding.config import Config, Settings
-from shoal.faces.ding.core import Core, Manners
+from shoal.faces.ding.config import Config, Manners, Settings
+from shoal.faces.ding.core import Core
 from shoal.faces.ding.reference import Reference
 from shoal.faces.ding.states import EnvState
 
@@ -102,7 +102,9 @@ class BaseEnvManager:
 
     @property
     def closed(self) -> bool:
-        """Whether there are no envs, before ``launch`` and after ``close``."""
+        """Whether there are no envs: before ``launch``, after ``close``, and after a reset that failed for good."""
+        if self._core.is_open:
+            self._core.catch_up(wait=False)
         return not self._core.is_open
 
     @property
@@ -142,10 +144,19 @@ class BaseEnvManager:
 
         Raises:
             ManagerState: If the manager is closed.
+            FaultError: If it has closed because an env that was reset by itself has failed for good.
         """
-        self._check_open()
+        ids = self._ready()
         observations = self._core.ready_obs
-        return {i: observations[i] for i in self._core.ready()}
+        return {i: observations[i] for i in ids}
+
+    def _ready(self) -> list[int]:
+        """Who waits for an action. If there are no envs any more, the error tells why."""
+        ids = self.ready_obs_id
+        if self._core.failure is not None:
+            raise self._core.failure.with_traceback(None)
+        self._check_open()
+        return ids
 
     @property
     def ready_obs_id(self) -> list[int]:
@@ -160,8 +171,7 @@ class BaseEnvManager:
     @property
     def ready_imgs(self) -> dict[int, Any]:
         """Pictures of the envs that wait for an action."""
-        self._check_open()
-        ids = self._core.ready()
+        ids = self._ready()
         self._core.settle()
         return self._core.runner.pictures(ids)
 
@@ -238,8 +248,7 @@ class BaseEnvManager:
         else:
             first = _int(seed)
             seeds = {i: first + i for i in range(self.env_num)}
-        self._core.seeds.update(seeds)
-        self._core.dynamic_seed = dynamic_seed
+        self._core.seeds.keep(seeds, dynamic_seed)
         if seeds and hasattr(self.action_space, "seed"):
             self.action_space.seed(next(iter(seeds.values())))
 
@@ -293,8 +302,7 @@ class BaseEnvManager:
         return self._core.runner.read(key)
 
     def _check_open(self) -> None:
-        if not self._core.is_open:
-            raise ManagerState("the env manager is closed: launch() it first")
+        self._core.check_open()
 
     def _known(self, env_id: int) -> int:
         if env_id not in self._core.states:
@@ -302,7 +310,7 @@ class BaseEnvManager:
         return env_id
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "open"
+        state = "open" if self._core.is_open else "closed"
         return f"{type(self).__name__}({self.env_num} envs, {state})"
 
 

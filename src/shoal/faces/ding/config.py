@@ -54,6 +54,20 @@ class Config(dict[str, Any]):
         return Config, (dict(self),)
 
 
+def deep_merge_dicts(original: Mapping[str, Any] | None, new_dict: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A new dict with the keys of both; where both have one, that of the second, or both merged if they are dicts.
+
+    Example:
+        >>> deep_merge_dicts({"env": {"n": 1, "id": "x"}}, {"env": {"n": 2}, "seed": 0})
+        {'env': {'n': 2, 'id': 'x'}, 'seed': 0}
+    """
+    merged: dict[str, Any] = deepcopy(original) if isinstance(original, dict) else dict(original or {})
+    for key, value in (new_dict or {}).items():
+        is_both = isinstance(merged.get(key), dict) and isinstance(value, dict)
+        merged[key] = deep_merge_dicts(merged[key], value) if is_both else deepcopy(value)
+    return merged
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a manager was told.
@@ -172,6 +186,26 @@ class Settings:
             keeps_env=not self.renews,
             spares_steps=self.renews or self.spares_steps,
         )
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How a form of manager behaves.
+
+    Attributes:
+        engine: Where its envs run.
+        waits_for_all: Whether a step waits for all envs that it was given.
+        quick_reset_s: How long to wait for an env that resets behind the caller's back before going on without it. The
+            set of envs that are ready is the same in every run, as long as their resets take less.
+        waits_to_be_ready: Whether those who ask who is ready wait if nobody is, and only because of resets.
+        closes_on_failure: Whether a step that has failed for good ends all envs.
+    """
+
+    engine: str
+    waits_for_all: bool = True
+    quick_reset_s: float = 0.0
+    waits_to_be_ready: bool = True
+    closes_on_failure: bool = False
 
 
 def _seconds(name: str, value: Any) -> float | None:

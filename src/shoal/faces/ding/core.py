@@ -6,46 +6,32 @@
 The forms of managers differ in a few words (``Manners``): where envs run, whether a step waits for everybody and for
 the resets that it leads to, and whether the manager closes when a step has failed for good. Deadlines, retries and
 building envs anew are the pool's.
+
+A reset that has failed for good ends all envs, but raises only where it was waited for. If it came by itself, the rows
+of the others are handed out first, and whoever wants to go on after that learns why he cannot.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import EnvTimeout, FaultError, ManagerState, ShoalError, UnknownEnv, WorkerDied
 from shoal.faces.ding.failures import failure
-from shoal.faces.ding.runner import Runner, Wish, tells_of_fault
-from shoal.faces.ding.states import EnvState
+from shoal.faces.ding.runner import Runner, Wish
+from shoal.faces.ding.seeds import Seeds
+from shoal.faces.ding.states import EnvState, Progress
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from shoal.batch import Batch
-    from shoal.faces.ding.config import Settings
+    from shoal.faces.ding.config import Manners, Settings
 
 _log = logging.getLogger("shoal")
-
-
-@dataclass(frozen=True)
-class Manners:
-    """How a form of manager behaves.
-
-    Attributes:
-        engine: Where its envs run.
-        waits_for_all: Whether a step waits for all envs that it was given.
-        quick_reset_s: How long to wait for an env that resets behind the caller's back before going on without it. The
-            set of envs that are ready is the same in every run, as long as their resets take less.
-        closes_on_failure: Whether a step that has failed for good ends all envs.
-    """
-
-    engine: str
-    waits_for_all: bool = True
-    quick_reset_s: float = 0.0
-    closes_on_failure: bool = False
 
 
 class Core:
@@ -54,10 +40,10 @@ class Core:
     Attributes:
         states: Of each env.
         ready_obs: The newest observation of each env.
-        counts: Episodes that each env has finished since the launch.
+        progress: What leads from one state to the next.
         reset_param: What each env was last reset with; automatic resets use it again.
         seeds: What each env is to be seeded with at its next reset.
-        dynamic_seed: What goes with the seeds.
+        failure: The reset that has ended all envs, if that is how they ended.
         keeps_recording: Whether envs that run are left alone by ``reset``, so that no recording is cut short.
         events: ``(env id, "reset" or "step", result)`` of everything that comes, if somebody wants to know.
     """
@@ -66,14 +52,13 @@ class Core:
         self.num_envs = num_envs
         self.settings = settings
         self.manners = manners
-        self.states = dict.fromkeys(range(num_envs), EnvState.VOID)
+        self.progress = Progress(num_envs, settings)
+        self.states = self.progress.states
         self.ready_obs: dict[int, Any] = {}
-        self.counts = [0] * num_envs
         self.reset_param: dict[int, Mapping[str, Any] | None] = {}
-        self.seeds: dict[int, int] = {}
-        self.dynamic_seed: bool | None = None
+        self.seeds = Seeds()
+        self.failure: FaultError | None = None
         self.keeps_recording = False
-        self._static_seeds: dict[int, int] = {}
         self._runner: Runner | None = None
         # Envs that are being reset, and until when they are worth waiting for.
         self._resetting: dict[int, float] = {}
@@ -90,13 +75,18 @@ class Core:
 
     @property
     def runner(self) -> Runner:
-        """The envs.
+        """The envs."""
+        return self.check_open()
+
+    def check_open(self) -> Runner:
+        """See that there are envs, and return them.
 
         Raises:
             ManagerState: If there are none.
         """
         if self._runner is None:
-            raise ManagerState("the env manager is closed: launch() it first")
+            why = "" if self.failure is None else ", because an env could not be reset"
+            raise ManagerState(f"the env manager is closed{why}: launch() it first") from self.failure
         return self._runner
 
     # ------------------------------------------------------------------ life
@@ -105,9 +95,8 @@ class Core:
         self, env_fns: Sequence[Callable[[], Any]], spaces: tuple[Any, Any], replay_paths: Sequence[str | None]
     ) -> None:
         """Build all envs."""
-        self.counts = [0] * self.num_envs
         self.reset_param = dict.fromkeys(range(self.num_envs))
-        self._static_seeds.clear()
+        self.seeds.forget_static()
         self._runner = Runner(
             env_fns,
             spaces,
@@ -115,19 +104,30 @@ class Core:
             engine=self.manners.engine,
             replay_paths=replay_paths,
         )
-        self._note(range(self.num_envs), EnvState.INIT)
+        self.failure = None
+        self.progress.begin()
 
     def close(self) -> None:
         """End all envs. May be called twice."""
+        self.failure = None
         runner, self._runner = self._runner, None
-        self._note(range(self.num_envs), EnvState.VOID)
+        self.progress.end()
         for kept in (self.ready_obs, self._resetting, self._stepping, self._lost, self._answers):
             kept.clear()
         if runner is not None:
             runner.close()
 
-    def _note(self, ids: Iterable[int], state: EnvState) -> None:
-        self.states.update(dict.fromkeys(ids, state))
+    def _end_if_failed(self) -> FaultError | None:
+        """End all envs if a reset has failed for good; returns how."""
+        failed = self.failure
+        if failed is not None:
+            self.close()
+            self.failure = failed
+        return failed
+
+    def _raise_if_failed(self) -> None:
+        if (failed := self._end_if_failed()) is not None:
+            raise failed
 
     # ------------------------------------------------------------------ resets
 
@@ -142,18 +142,14 @@ class Core:
         for i in wishes:
             self._stepping.discard(i)
             self._resetting[i] = until
-            self.states[i] = EnvState.RESET
+        self.progress.note_resets(wishes)
 
     def _wish(self, env_id: int) -> Wish:
-        seed = self.seeds.pop(env_id, None)
-        if seed is not None:
-            self._static_seeds.pop(env_id, None)
-            if self.dynamic_seed is False:
-                self._static_seeds[env_id] = seed
+        seed = self.seeds.take(env_id)
         # Only envs that are built anew need to be told once more, and telling takes time.
         may_be_new = self.settings.renews or self.settings.attempts > 1 or env_id in self._lost
-        static = self._static_seeds.get(env_id) if may_be_new else None
-        return Wish(self.reset_param[env_id], seed, self.dynamic_seed, static)
+        static = self.seeds.static_of(env_id) if may_be_new else None
+        return Wish(self.reset_param[env_id], seed, self.seeds.dynamic, static)
 
     def reset(self, ids: Iterable[int]) -> None:
         """Reset envs and wait for them."""
@@ -166,6 +162,7 @@ class Core:
                 self._answers.pop(i, None)
             self.begin_reset(ids)
             self._await_resets(ids)
+            self._raise_if_failed()
 
     def _await_resets(self, ids: Iterable[int]) -> None:
         while any(i in self._resetting for i in ids):
@@ -203,9 +200,17 @@ class Core:
     def begin_step(self, actions: Mapping[int, Any]) -> None:
         """Start one step per env, without waiting for anything."""
         self.catch_up(wait=False)
+        self.check_open()
         self.check_running(actions)
+        self._hand_over_seeds(actions)
         self.runner.begin_step(actions)
         self._stepping.update(actions)
+
+    def _hand_over_seeds(self, ids: Iterable[int]) -> None:
+        """Envs that will begin their next episode by themselves have to hear of their seeds before."""
+        if self.seeds.waiting and self.settings.begins_in_steps and (seeds := self.seeds.take_for(ids)):
+            with suppress(FaultError):  # that an env is gone, the step finds out too, and knows what to do then
+                self.runner.note_seeds(seeds, self.seeds.dynamic)
 
     def next_event(self) -> tuple[int, str, Any]:
         """The next answer to come.
@@ -217,6 +222,7 @@ class Core:
             if not (self._stepping or self._resetting):
                 raise ManagerState("nothing is under way that could be received")
             self._take(1, None)
+            self._raise_if_failed()
         env_id, method, result = self.events.popleft()
         if method == "step":
             self._answers.pop(env_id, None)
@@ -227,8 +233,10 @@ class Core:
         ids = list(actions)
         if self._resetting:
             self.catch_up(wait=False)
+        self.check_open()
         if self.manners.waits_for_all and ids and not self._resetting and not self._stepping:
             self.check_running(ids)
+            self._hand_over_seeds(ids)
             self._step_at_once(ids, actions)
         elif ids:
             self.begin_step(actions)
@@ -236,6 +244,9 @@ class Core:
         if self._resetting and self.settings.resets_inside:
             self._await_resets(list(self._resetting))
         answers, self._answers = self._answers, {}
+        if (failed := self._end_if_failed()) is not None and self.settings.resets_inside:
+            failed.timesteps.update(answers)  # type: ignore[attr-defined]
+            raise failed
         return answers if list(answers) == ids else {i: answers[i] for i in sorted(answers)}
 
     def _step_at_once(self, ids: list[int], actions: Mapping[int, Any]) -> None:
@@ -271,22 +282,25 @@ class Core:
         while self._resetting:
             left = max(self._resetting.values()) - monotonic() if wait else 0.0
             if not self._take(1, max(0.0, left)):
-                return
+                break
+        self._end_if_failed()
 
     def settle(self) -> None:
         """Wait until no env is at work, so that they can be talked to."""
         while self._resetting or self._stepping:
             self._take(1, None)
+        self._end_if_failed()
 
     def ready(self) -> list[int]:
-        """Envs that run and wait for an action. If only resets keep it from being one, they are waited for."""
+        """Envs that run and wait for an action. If only resets keep it from being one, they may be waited for."""
         self.catch_up()
         while True:
             busy = self._busy
             ids = [i for i, state in self.states.items() if state is EnvState.RUN and i not in busy]
-            if ids or not self._resetting:
+            if ids or not self._resetting or not self.manners.waits_to_be_ready:
                 return ids
             self._take(1, None)
+            self._end_if_failed()
 
     def _take(self, at_least: int, timeout: float | None) -> bool:
         """Take rows that have come; False if there were none in time."""
@@ -316,9 +330,9 @@ class Core:
                 self.ready_obs[i] = timestep.obs
                 if self.events is not None:
                     self.events.append((i, "step", timestep))
-                if (timestep.done or timestep.info) and self._ends(i, timestep):
-                    # An env that has begun by itself has not heard of a seed that was meant for its next reset.
-                    if row in begun and i not in self.seeds:
+                if (timestep.done or timestep.info) and self.progress.note_end(i, timestep):
+                    # An env that was under way when it was given a seed has begun without.
+                    if row in begun and i not in self.seeds.waiting:
                         self._begin(i, begun[row])
                     else:
                         due.append(i)
@@ -339,32 +353,13 @@ class Core:
             del self._resetting[i]
             self._begin(i, observations[row])
 
-    def _ends(self, env_id: int, timestep: Any) -> bool:
-        """Note what a timestep means for its env; returns whether it is to be reset."""
-        if timestep.info.get("abnormal"):
-            self.states[env_id] = EnvState.ERROR
-            if not tells_of_fault(timestep.info):
-                return False
-            _log.info("env %d begins anew: %s", env_id, timestep.info["err"])
-            return self.settings.auto_reset
-        if not timestep.done:
-            return False
-        self.counts[env_id] += 1
-        if self.counts[env_id] >= self.settings.episode_num:
-            self.states[env_id] = EnvState.DONE
-        elif not self.settings.auto_reset:
-            self.states[env_id] = EnvState.NEED_RESET
-        else:
-            return True
-        return False
-
     # ------------------------------------------------------------------ failures
 
     def _fail(self, error: FaultError) -> None:
         """An env has failed for good.
 
         Raises:
-            FaultError: Always, once everyone else has answered, or all envs have been ended.
+            FaultError: If it was a step, once everyone else has answered, or all envs have been ended.
         """
         failed = self.runner.failed([*self._stepping, *self._resetting]) or list(error.env_ids)
         was_resetting = [i for i in failed if i in self._resetting]
@@ -375,6 +370,9 @@ class Core:
         if isinstance(error, (EnvTimeout, WorkerDied)):
             self._lost.update(failed)
         told = failure(error, error.env_id, self.settings.attempts, self._answers)
+        if len(was_resetting) == len(failed):
+            self.failure = self.failure or told
+            return
         if was_resetting or self.manners.closes_on_failure:
             self.close()
             raise told

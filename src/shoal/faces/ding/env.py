@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import namedtuple
 from typing import Any
 
 import gymnasium as gym
 
-from shoal.adapters.ding_env import TRUNCATED
+from shoal.adapters.ding_env import BaseEnvTimestep
 
-
-class BaseEnvTimestep(namedtuple("BaseEnvTimestep", ["obs", "reward", "done", "info"])):
-    """What a step returns: ``(obs, reward, done, info)``, and which way an episode has ended.
-
-    Example:
-        >>> BaseEnvTimestep([0.0], 1.0, True, {"TimeLimit.truncated": True}).truncated
-        True
-    """
-
-    __slots__ = ()
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the episode was cut short, so that its last observation is worth what would have come after."""
-        return bool(self.info.get("truncated", self.done and self.info.get(TRUNCATED, False)))
-
-    @property
-    def terminated(self) -> bool:
-        """Whether the episode has come to its own end."""
-        return bool(self.info.get("terminated", self.done and not self.truncated))
+__all__ = ["BaseEnv", "BaseEnvTimestep"]
 
 
 class BaseEnv(gym.Env[Any, Any], ABC):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from shoal.errors import FaultError
 
-    from shoal.errors import FaultError
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 
 _kinds: dict[tuple[type[FaultError], type[Exception]], type[FaultError]] = {}
@@ -16,17 +18,41 @@ _kinds: dict[tuple[type[FaultError], type[Exception]], type[FaultError]] = {}
 def failure(error: FaultError, env_id: int, attempts: int, timesteps: Mapping[int, Any] | None = None) -> FaultError:
     """The error to raise for an env that has failed for good.
 
-    It is a ``FaultError``, and an exception of the class that the env raised, whichever of the two a caller catches.
-    ``timesteps`` has what the other envs have answered in the same call.
+    It is of both classes, as ``of_both_classes`` says. ``timesteps`` has what the other envs have answered in the same
+    call.
     """
     what = error.where.phase
     told = f"Env {env_id} {what} has exceeded max retries({attempts}), and the latest exception is: {error}"
-    new = _kind(type(error), type(error.__cause__))(told, error.where, error.remote_traceback)
+    new = of_both_classes(error, told)
+    new.timesteps = dict(timesteps or {})  # type: ignore[attr-defined]
+    return new
+
+
+def of_both_classes(error: FaultError, told: str | None = None) -> FaultError:
+    """An error that is a ``FaultError`` and of the class that the env raised, whichever of the two a caller catches.
+
+    If the env is in another process, its traceback is part of the text, which ``told`` may replace.
+    """
+    is_remote = bool(error.remote_traceback) and error.where.pid not in (None, os.getpid())
+    text = str(error) if told is None else told
+    if is_remote:
+        text += f"\nIn the env:\n{error.remote_traceback.rstrip()}"
+    new = _kind(type(error), type(error.__cause__))(text, error.where, error.remote_traceback)
+    if is_remote:
+        new.__notes__.clear()  # they are the same traceback once more
     new.__cause__ = error
     for note in getattr(error, "__notes__", [])[bool(error.remote_traceback) :]:
         new.add_note(note)
-    new.timesteps = dict(timesteps or {})  # type: ignore[attr-defined]
     return new
+
+
+@contextmanager
+def either_class() -> Iterator[None]:
+    """Have what an env raises in this block raised under both classes."""
+    try:
+        yield
+    except FaultError as error:
+        raise of_both_classes(error) from error
 
 
 def _kind(fault: type[FaultError], cause: type[Any]) -> type[FaultError]:

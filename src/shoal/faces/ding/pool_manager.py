@@ -85,9 +85,13 @@ class PoolEnvManager:
         self.reset()
 
     def reset(self) -> None:
-        """Reset all envs, with the seeds that were last given if they were not used yet."""
+        """Reset all envs, with the seeds that were last given if they were not used yet.
+
+        It returns with the first batch, which is what ``ready_obs`` has then.
+        """
         pool = self._open()
         self._returns_N[:] = 0.0
+        self._ready.clear()
         seed, self._seed = self._seed, None
         pool.async_reset(seed)
         self._show(pool.recv())

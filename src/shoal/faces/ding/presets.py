@@ -21,19 +21,28 @@ class HybridActions(gym.ActionWrapper[Any, Any, Any]):
         return (action["type"], action["args"]) if isinstance(action, Mapping) else action
 
 
+def clip_reward(env: Any) -> Any:
+    """Rewards of -1, 0 and 1."""
+    return gym.wrappers.TransformReward(env, lambda reward: float(np.sign(float(reward))))
+
+
+def frame_stack(env: Any, n_frames: int = 4) -> Any:
+    """The last observations as one."""
+    return gym.wrappers.FrameStackObservation(env, n_frames)
+
+
+def max_and_skip(env: Any, skip: int = 4) -> Any:
+    """Each action several times; the observation is the maximum of the last two."""
+    return gym.wrappers.MaxAndSkipObservation(env, skip)
+
+
 def _atari(caller: str) -> list[Wrap]:
     is_collector = caller == "collector"
 
     def prepare(env: Any) -> Any:
         return gym.wrappers.AtariPreprocessing(env, noop_max=30, terminal_on_life_loss=is_collector, scale_obs=True)
 
-    def stack(env: Any) -> Any:
-        return gym.wrappers.FrameStackObservation(env, 4)
-
-    def clip(env: Any) -> Any:
-        return gym.wrappers.TransformReward(env, lambda reward: float(np.sign(float(reward))))
-
-    return [prepare, stack, *([clip] if is_collector else [])]
+    return [prepare, frame_stack, *([clip_reward] if is_collector else [])]
 
 
 PRESETS: dict[str, Callable[[str], list[Wrap]]] = {
@@ -44,11 +53,20 @@ PRESETS: dict[str, Callable[[str], list[Wrap]]] = {
 }
 """The return of each episode is in the info whatever the preset; these are the wrappers that they add."""
 
+WRAPPERS: dict[str, Callable[..., Any]] = {
+    "clip_reward": clip_reward,
+    "eval_episode_return": lambda env: env,  # it is in the info anyway
+    "frame_stack": frame_stack,
+    "gym_hybrid_dict_action": HybridActions,
+    "max_and_skip": max_and_skip,
+}
+"""Wrappers by DI-engine's names for them, with its keywords."""
+
 
 def wrappers_of(setting: Any, caller: str) -> list[Wrap]:
     """The wrappers that a config asks for: the name of a preset, or a list of functions and dicts.
 
-    A dict has the name of one of Gymnasium's wrappers as ``type``, and its arguments as ``kwargs``.
+    A dict has a name of ``WRAPPERS``, or that of one of Gymnasium's wrappers, as ``type``, and keywords as ``kwargs``.
     """
     if setting is None or isinstance(setting, str):
         if (setting or "default") not in PRESETS:
@@ -62,8 +80,11 @@ def _wrapper(item: Any) -> Wrap:
         if not callable(item):
             raise WrongSetting(f"env_wrapper: expected functions and dicts, got {item!r}")
         return item  # type: ignore[no-any-return]
-    kind = getattr(gym.wrappers, str(item.get("type")), None)
+    name = str(item.get("type"))
+    kind = WRAPPERS.get(name) or getattr(gym.wrappers, name, None)
     if kind is None:
-        raise WrongSetting(f"env_wrapper: Gymnasium has no wrapper {item.get('type')!r}")
+        raise WrongSetting(
+            f"env_wrapper: Gymnasium has no wrapper {item.get('type')!r}, and of DI-engine's there are {list(WRAPPERS)}"
+        )
     kwargs = dict(item.get("kwargs", {}))
     return lambda env: kind(env, **kwargs)

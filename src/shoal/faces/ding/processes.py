@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.faces.ding.base import BaseEnvManager
-from shoal.faces.ding.core import Manners
+from shoal.faces.ding.config import Manners
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -88,6 +88,8 @@ class Runner:
         ]
         self.num_envs = len(factories)
         self._has_kwargs: set[int] = set()
+        # Whose timesteps are of a class of its own.
+        self._kinds: dict[int, Any] = {}
         self._all_ids = list(range(self.num_envs))
         self._forms = ActionForms(spaces[1])
         self.pool = make_pool(
@@ -134,6 +136,10 @@ class Runner:
             wish = replace(wish, kwargs=None)
         return wish.options
 
+    def note_seeds(self, seeds: Mapping[int, int], dynamic_seed: bool | None) -> None:
+        """Tell envs that are idle what to be seeded with at their next reset, whoever asks for it."""
+        self.pool.set_attr("next_seed", [(seed, dynamic_seed) for seed in seeds.values()], list(seeds))
+
     def renew(self, ids: Sequence[int]) -> None:
         """Have envs that were lost built anew with their next reset."""
         self.pool.renew(ids)
@@ -177,7 +183,7 @@ class Runner:
         leaves = self._tree.flatten(obs)
         return [self._tree.unflatten(row) for row in zip(*leaves, strict=True)]
 
-    def timesteps(self, batch: Batch) -> tuple[list[BaseEnvTimestep], dict[int, Any]]:
+    def timesteps(self, batch: Batch) -> tuple[list[Any], dict[int, Any]]:
         """The timestep of every row, and for rows that have begun the next episode its first observation."""
         rewards = batch.reward.astype(np.float32)[:, None]
         dones = (batch.terminated | batch.truncated).tolist()
@@ -189,10 +195,24 @@ class Runner:
             aside = infos[row].get(ASIDE)
             begun[row] = rows[row] if aside is None else aside["obs"]
             rows[row], infos[row] = last_obs, last_info
-        made = list(map(_timestep, zip(rows, rewards, dones, infos, strict=True)))
-        for row in [row for row, info in enumerate(infos) if info]:
+        made: list[Any] = list(map(_timestep, zip(rows, rewards, dones, infos, strict=True)))
+        told = [row for row, info in enumerate(infos) if info]
+        if told or self._kinds:
+            ids = batch.env_id.tolist()
+            self._note_kinds({ids[row]: infos[row] for row in told})
+            for row, i in enumerate(ids):
+                if i in self._kinds:
+                    made[row] = self._kinds[i]._make(made[row])
+        for row in told:
             made[row] = _completed(made[row], infos[row])
         return made, begun
+
+    def _note_kinds(self, infos: Mapping[int, Mapping[str, Any]]) -> None:
+        """Envs whose timesteps are of another class than before say so beside the first such row."""
+        for i, info in infos.items():
+            aside = info.get(ASIDE)
+            if aside is not None and "kind" in aside:
+                self._kinds[i] = aside.pop("kind")
 
     # ------------------------------------------------------------------ beside
 

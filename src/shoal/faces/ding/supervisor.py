@@ -13,8 +13,7 @@ import numpy as np
 
 from shoal.errors import WrongSetting
 from shoal.faces.ding.base import BaseEnvManager
-from shoal.faces.ding.core import Manners
-from shoal.faces.ding.processes import QUICK_RESET_S
+from shoal.faces.ding.config import Manners
 from shoal.faces.ding.runner import tells_of_fault
 from shoal.faces.ding.states import EnvState
 from shoal.faces.ding.tree import TreeArray, rows_of, stack
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shoal.faces.ding.config import Settings
+
+# What callers are shown of states that they do not know, and of an env that is being reset, by what it was before.
+_SHOWN = {EnvState.INIT: EnvState.VOID, EnvState.NEED_RESET: EnvState.DONE}
+_BEFORE_RESET = {EnvState.INIT: EnvState.VOID, EnvState.ERROR: EnvState.ERROR}
 
 
 class ChildType(Enum):
@@ -47,8 +50,9 @@ class EnvSupervisor(BaseEnvManager):
     """Envs in processes or threads, for callers that wait and for callers that do not.
 
     A step that fails, or takes too long, is an answer without observation, reward and ``done``, with ``info.abnormal``
-    and, as ``err``, the reason; the env is then reset, or built anew. ``launch``, ``reset`` and ``step`` take
-    ``block=False``; then ``recv`` returns one answer after another.
+    and, as ``err``, the reason; the env is then reset, or built anew, whatever ``auto_reset`` says. ``launch``,
+    ``reset`` and ``step`` take ``block=False``; then ``recv`` returns one answer after another. Who is ready, and in
+    which state, is told without waiting.
 
     Args:
         type_: Where envs run.
@@ -105,7 +109,7 @@ class EnvSupervisor(BaseEnvManager):
         return replace(super()._settings(cfg), spares_steps=True, is_uneven=True)
 
     def _manners(self, settings: Settings) -> Manners:
-        return Manners(engine=self._type.value, quick_reset_s=QUICK_RESET_S)
+        return Manners(engine=self._type.value, waits_to_be_ready=False)
 
     # ------------------------------------------------------------------ commands
 
@@ -173,22 +177,32 @@ class EnvSupervisor(BaseEnvManager):
     @property
     def ready_obs(self) -> Any:
         """Observations of the envs that wait for an action, as an array or a tree of them; ``[]`` if nobody waits."""
-        found = super().ready_obs
-        return stack(list(found.values())) if found else []
+        observations = self._core.ready_obs
+        rows = [observations[i] for i in self.ready_obs_id]
+        return stack(rows) if rows else []
 
     @property
     def env_states(self) -> dict[int, EnvState]:
-        """The state of each env. One that waits for its reset is DONE here."""
-        return {i: EnvState.DONE if s is EnvState.NEED_RESET else s for i, s in self._env_states.items()}
+        """The state of each env: VOID, RUN, DONE or ERROR.
+
+        One that is being reset is VOID if that is its first episode, and ERROR if a step of it has failed. Else it is
+        DONE, as is one that waits for its reset.
+        """
+        return {i: self._shown(i, state) for i, state in self._env_states.items()}
+
+    def _shown(self, env_id: int, state: EnvState) -> EnvState:
+        if state is EnvState.RESET:
+            return _BEFORE_RESET.get(self._core.progress.came_from[env_id], EnvState.DONE)
+        return _SHOWN.get(state, state)
 
     @property
     def done(self) -> bool:
-        """Whether every env is DONE."""
-        return all(state is EnvState.DONE for state in self.env_states.values())
+        """Whether every env is DONE, and none of them is being reset."""
+        return all(self.env_state_done(i) for i in range(self.env_num))
 
     def env_state_done(self, env_id: int) -> bool:
-        """Whether this env is DONE."""
-        return self.env_states[self._known(env_id)] is EnvState.DONE
+        """Whether this env is DONE, and not being reset."""
+        return self._env_states[self._known(env_id)] in (EnvState.DONE, EnvState.NEED_RESET)
 
 
 def _tree(env_id: int, timestep: Any) -> TreeArray:

@@ -32,8 +32,7 @@ class ArrayForm(BaseEnvManager):
 
         If nobody waits, it has no rows.
         """
-        self._check_open()
-        self._shown = ids = self._core.ready()
+        self._shown = ids = self._ready()
         observations = self._core.ready_obs
         if not ids:
             return np.empty((0, *(getattr(self.observation_space, "shape", None) or ())), np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -19,13 +19,15 @@ from shoal.faces.ding.replay import Recorder, require_video
 
 _WORST_REWARD = -10.0
 _INT64 = np.dtype(np.int64)
+_FLOAT32 = np.dtype(np.float32)
 
 
 class DingEnvWrapper(BaseEnv):
     """A single env as managers want it.
 
-    Observations are arrays, float32 where the space is of floats; rewards are float32 of shape ``(1,)``; ``done`` is
-    either end. The info of the last step has ``eval_episode_return``, ``TimeLimit.truncated``, and both flags.
+    Observations are arrays, float32 where the space is float32 or float64; rewards are float32 of shape ``(1,)``;
+    ``done`` is either end. The info of the last step has ``eval_episode_return``, ``TimeLimit.truncated``, and both
+    flags.
 
     Args:
         env: An env, or None if ``cfg["env_id"]`` is to be made at the first reset.
@@ -58,6 +60,7 @@ class DingEnvWrapper(BaseEnv):
         self._caller = caller
         self._wrap = wrappers_of(self._cfg.get("env_wrapper"), caller)
         self._inner: Any = None
+        self._cast: Callable[[Any], Any] | None = None
         self._seed: int | None = None
         self._dynamic = True
         self._draws = np.random.RandomState()
@@ -192,12 +195,9 @@ class DingEnvWrapper(BaseEnv):
         return np.array([action], np.int64) if isinstance(action, (int, np.integer)) else action
 
     def _observation(self, obs: Any) -> Any:
-        if isinstance(obs, Mapping):
-            return {key: self._observation(item) for key, item in obs.items()}
-        if isinstance(obs, tuple):
-            return tuple(self._observation(item) for item in obs)
-        array = np.asarray(obs)
-        return array.astype(np.float32) if array.dtype == np.float64 else array
+        if self._cast is None:  # before the first reset there may be no env, and so no space
+            self._cast = caster(self.observation_space)
+        return self._cast(obs)
 
     def _scaled(self, action: Any) -> Any:
         space = self.action_space
@@ -220,6 +220,41 @@ def _plain(action: Any) -> Any:
     raise WrongActionType(
         f"action: expected an int, an array, or a dict of these, got {type(action).__name__} {action!r}"
     )
+
+
+def caster(space: Any) -> Callable[[Any], Any]:
+    """A function that makes arrays of what an env gives for this space: float32 where the space is.
+
+    Example:
+        >>> caster(spaces.Box(-1, 1, (2,)))([0, 1])
+        array([0., 1.], dtype=float32)
+    """
+    if isinstance(space, spaces.Dict):
+        children = {key: caster(child) for key, child in space.spaces.items()}
+        return lambda obs: (
+            {key: children.get(key, _arrays)(item) for key, item in obs.items()}
+            if isinstance(obs, Mapping)
+            else _arrays(obs)
+        )
+    if isinstance(space, spaces.Tuple):
+        parts = [caster(child) for child in space.spaces]
+        return lambda obs: (
+            tuple(part(item) for part, item in zip(parts, obs, strict=True))
+            if isinstance(obs, (tuple, list)) and len(obs) == len(parts)
+            else _arrays(obs)
+        )
+    return _float32 if space.dtype == _FLOAT32 else _arrays
+
+
+def _float32(obs: Any) -> Any:
+    # Most envs give what their space says, which one look shows.
+    return obs if obs.__class__ is np.ndarray and obs.dtype is _FLOAT32 else np.asarray(obs, _FLOAT32)
+
+
+def _arrays(obs: Any) -> Any:
+    if isinstance(obs, Mapping):
+        return {key: _arrays(item) for key, item in obs.items()}
+    return tuple(_arrays(item) for item in obs) if isinstance(obs, tuple) else np.asarray(obs)
 
 
 def _in_float32(space: Any) -> Any:

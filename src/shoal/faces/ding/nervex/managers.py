@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.adapters.nervex_env import MakeNervexEnv
 from shoal.build import make_pool
 from shoal.errors import FaultError, ManagerState, WrongSetting
+from shoal.faces.ding.failures import either_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shoal.batch import Batch
 
+_log = logging.getLogger("shoal")
+
 
 class BaseEnvManager:
     """Many envs, one after another.
 
-    Calls without ``env_id`` are for all envs and return lists; calls with ids are for those and return dicts.
+    Calls without ``env_id`` are for all envs and return lists; calls with ids are for those and return dicts. What an
+    env raises is a ``FaultError`` and of its own class; no call has a deadline.
 
     Args:
         env_fn: Makes an env from a config.
@@ -58,19 +63,25 @@ class BaseEnvManager:
             raise WrongSetting(f"env_cfg: expected {env_num} configs (env_num), got {len(configs)}")
         self._env_num = env_num
         self._env_done = dict.fromkeys(range(env_num), False)
-        # Packs and unpacks what goes to the others; it is never stepped.
-        self._packer = env_fn(configs[0])
-        self._pool = make_pool(
-            [MakeNervexEnv(env_fn, cfg) for cfg in configs],
-            engine=self._engine,
-            name=getattr(env_fn, "__name__", type(env_fn).__name__),
-            num_workers=env_num if self._engine == "process" else None,
-            autoreset="disabled",
-            check="off",
-            on_nan="pass",
-            allow_pickle=True,
-            step_timeout=None,
-        )
+        with either_class():
+            self._pool = make_pool(
+                [MakeNervexEnv(env_fn, cfg) for cfg in configs],
+                engine=self._engine,
+                name=getattr(env_fn, "__name__", type(env_fn).__name__),
+                num_workers=env_num if self._engine == "process" else None,
+                autoreset="disabled",
+                check="off",
+                on_nan="pass",
+                allow_pickle=True,
+                construct_timeout=None,
+                reset_timeout=None,
+                step_timeout=None,
+            )
+        self._packer = self._first_env(env_fn, configs[0])
+
+    def _first_env(self, env_fn: Callable[[Any], Any], cfg: Any) -> Any:
+        """The env whose ``pack`` and ``unpack`` are used."""
+        return self._pool.get_attr("env", [0])[0]
 
     @property
     def env_num(self) -> int:
@@ -110,9 +121,11 @@ class BaseEnvManager:
         Returns:
             What the env's ``pack(timesteps=...)`` makes of the timesteps.
         """
+        self._check_open()
         keywords = self._packer.unpack(action)
         ids = self._ids(env_id, len(keywords), "action")
-        self._pool.send(keywords, ids)
+        if ids:
+            self._pool.send(keywords, ids)
         found = self._gather(ids)
         self._env_done.update((i, bool(timestep.done)) for i, timestep in found.items())
         return self._packer.pack(timesteps=_shaped(found, env_id))
@@ -120,9 +133,9 @@ class BaseEnvManager:
     def seed(self, seed: Sequence[Any], env_id: Sequence[int] | None = None) -> Any:
         """Seed all envs, or those in ``env_id``, at once."""
         ids = self._ids(env_id, len(seed), "seed")
-        return _shaped(
-            {i: self._pool.call("seed", own, env_id=[i])[0] for i, own in zip(ids, seed, strict=True)}, env_id
-        )
+        with either_class():
+            answers = {i: self._pool.call("seed", own, env_id=[i])[0] for i, own in zip(ids, seed, strict=True)}
+        return _shaped(answers, env_id)
 
     def close(self) -> None:
         """End all envs. May be called twice."""
@@ -134,9 +147,12 @@ class BaseEnvManager:
             raise AttributeError(f"{type(self).__name__} has no attribute {key!r}")
         return list(self._pool.call("read", key))
 
-    def _ids(self, env_id: Sequence[int] | None, given: int | None, what: str) -> list[int]:
+    def _check_open(self) -> None:
         if self._pool.is_closed:
             raise ManagerState("the env manager is closed")
+
+    def _ids(self, env_id: Sequence[int] | None, given: int | None, what: str) -> list[int]:
+        self._check_open()
         ids = list(range(self._env_num)) if env_id is None else list(env_id)
         if given is not None and given != len(ids):
             raise WrongSetting(f"{what}: expected {len(ids)} entries, one for each of envs {ids}, got {given}")
@@ -160,14 +176,35 @@ class BaseEnvManager:
                 failure = failure or error
                 left -= self._pool.faulted
         if failure is not None:
-            raise failure
+            with either_class():
+                raise failure
         return {i: found[i] for i in ids}
 
 
 class SubprocessEnvManager(BaseEnvManager):
-    """Many envs, each in a process of its own."""
+    """Many envs, each in a process of its own.
+
+    One more is built in this process. It packs and unpacks, is never reset, and is closed with the others.
+    """
 
     _engine = "process"
+
+    def _first_env(self, env_fn: Callable[[Any], Any], cfg: Any) -> Any:
+        try:
+            return env_fn(cfg)
+        except BaseException:
+            self._pool.close()
+            raise
+
+    def close(self) -> None:
+        """End all envs. May be called twice."""
+        if self._pool.is_closed:
+            return
+        super().close()
+        try:
+            self._packer.close()
+        except Exception:
+            _log.warning("close failed in the env that packs and unpacks", exc_info=True)
 
 
 def _shaped(found: Mapping[int, Any], env_id: Sequence[int] | None) -> Any:
