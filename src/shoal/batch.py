@@ -32,6 +32,13 @@ class Batch:
         infos: ``(row, info)`` for the rows whose env had something to say.
         finals: ``row -> (last observation, last info)`` for episodes that ended under ``same_step``.
         fields: Info fields that every row has, as arrays.
+
+    Example:
+        >>> import shoal
+        >>> with shoal.make_pool("CartPole-v1", 2, engine="serial") as pool:
+        ...     batch = pool.reset(seed=1)
+        >>> batch.obs.shape, batch.env_id.tolist(), batch.first.tolist()
+        ((2, 4), [0, 1], [True, True])
     """
 
     obs: Any

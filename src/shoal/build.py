@@ -73,9 +73,21 @@ def make_pool(
     quick_reset_s: float | None = None,
     name: str | None = None,
 ) -> Pool:
-    """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` most of the others.
+    """A pool without a face: ``make_vec`` explains what it shares with it, ``Pool`` the next two, ``Slot`` the third.
 
-    ``name`` is what to call the env in messages. ``Slot`` explains ``quick_reset_s``; it is for ``on_fault="raise"``.
+    Args:
+        bounded_actions: See ``Pool``.
+        implicit_reset: See ``Pool``.
+        quick_reset_s: See ``Slot``; it is for ``on_fault="raise"``.
+        name: What to call the env in messages.
+
+    Example:
+        >>> import shoal
+        >>> with shoal.make_pool("CartPole-v1", 4, engine="serial") as pool:
+        ...     first = pool.reset(seed=1)
+        ...     batch = pool.step([0, 1, 0, 1])
+        >>> batch.reward.tolist(), batch.elapsed_step.tolist()
+        ([1.0, 1.0, 1.0, 1.0], [1, 1, 1, 1])
     """
     recipe = own_recipe(env, engine, num_envs, env_kwargs, wrappers, max_episode_steps)
     if recipe is None:

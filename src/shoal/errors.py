@@ -38,6 +38,13 @@
 
 Where Python has a built-in class for the same idea, the shoal class is one of those too, so that
 ``except ValueError`` or ``except TimeoutError`` in existing code goes on working.
+
+    >>> import shoal
+    >>> try:
+    ...     shoal.make_vec("CartPole-v1", num_envs=0)
+    ... except shoal.errors.ArgumentError as error:
+    ...     print(error)
+    num_envs: expected an int of at least 1, got 0
 """
 
 from __future__ import annotations

@@ -65,6 +65,26 @@ class KernelEnv:
         gymnasium_id: Gymnasium's env of the same kind, the twin, which draws the pictures.
         pose: ``pose(env, twin)`` puts the twin into the state of a record.
         render_fps: Pictures per second of simulated time.
+
+    Example:
+        >>> class Coin(KernelEnv):
+        ...     observation_space = spaces.Discrete(2)
+        ...     action_space = spaces.Discrete(2)
+        ...     state = {"tosses": np.int64}
+        ...
+        ...     def reset(env, rng, obs):
+        ...         env.tosses = 0
+        ...         obs[0] = rng.integers(0, 2)
+        ...
+        ...     def step(env, action, rng, obs):
+        ...         env.tosses += 1
+        ...         obs[0] = rng.integers(0, 2)
+        ...         return float(action == obs[0]), env.tosses == 10
+        >>> import shoal
+        >>> with shoal.make_vec(Coin, num_envs=4, engine="serial") as envs:
+        ...     obs, infos = envs.reset(seed=1)
+        >>> obs.shape
+        (4,)
     """
 
     observation_space: Space[Any]

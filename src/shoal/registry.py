@@ -190,7 +190,12 @@ def register(
 
 
 def list_all_envs() -> list[str]:
-    """Every task id that ``make`` knows: shoal's own first, then registered ones, then Gymnasium's."""
+    """Every task id that ``make`` knows: shoal's own first, then registered ones, then Gymnasium's.
+
+    Example:
+        >>> list_all_envs()[:2]
+        ['CartPole-v0', 'CartPole-v1']
+    """
     own = [*TASKS, *(alias for alias, target in _ALIASES.items() if target in TASKS)]
     suite = [*SUITE_TASKS, *SUITE_ALIASES] if has_dm_control() else []
     families = [*ATARI_TASKS, *OLD_BOX2D_IDS, *MINIGRID_TASKS, *suite]

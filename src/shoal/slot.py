@@ -28,7 +28,12 @@ _ATOMS = frozenset({*_NUMBERS, *_FLAGS, str, bytes, type(None)})  # what cannot 
 
 
 class Autoreset(StrEnum):
-    """What happens when an episode ends; see the module's text."""
+    """What happens when an episode ends; see the module's text.
+
+    Example:
+        >>> Autoreset.parse("same_step") is Autoreset.SAME_STEP
+        True
+    """
 
     NEXT_STEP = "next_step"
     SAME_STEP = "same_step"

@@ -28,6 +28,14 @@ class PoolStats:
         waiting_s: Time spent waiting for envs.
         handling_s: Time spent in the pool itself: checking actions, copying rows, collecting infos.
         age_s: Time since the pool was made.
+
+    Example:
+        >>> import shoal
+        >>> with shoal.make_pool("CartPole-v1", 2, engine="serial") as pool:
+        ...     batch = pool.reset(seed=1)
+        ...     stats = pool.stats()
+        >>> stats.engine, stats.resets, stats.steps
+        ('serial', 2, 0)
     """
 
     engine: str

@@ -6,6 +6,12 @@ Segment         ``T`` steps of ``N`` envs, with the rows before and after
 Episode         one whole episode
 write_dataset   collects into a folder, part by part
 load_dataset    reads such a folder
+
+    >>> import shoal
+    >>> with shoal.make_pool("CartPole-v1", 2, engine="serial", seed=1) as pool:
+    ...     epoch = shoal.Collector(pool).collect(10)
+    >>> epoch.transitions().reward.shape
+    (20,)
 """
 
 from __future__ import annotations

@@ -38,6 +38,13 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
 
     Attributes:
         pool: The pool behind it.
+
+    Example:
+        >>> import shoal
+        >>> with shoal.make_vec("CartPole-v1", num_envs=3, engine="serial") as envs:
+        ...     obs, infos = envs.reset(seed=1)
+        >>> obs.shape, infos["env_id"].tolist()
+        ((3, 4), [0, 1, 2])
     """
 
     def __init__(self, pool: Pool) -> None:

@@ -2,6 +2,13 @@
 
 `CountingEnv` and its relatives give rows that show where they came from, `FaultEnv` goes wrong on demand, and
 `no_leftovers` fails if anything is left running or open.
+
+    >>> import shoal
+    >>> from shoal.testing import CountingEnv, no_leftovers, read_row
+    >>> with no_leftovers(), shoal.make_pool(CountingEnv, 2, engine="serial") as pool:
+    ...     rows = [read_row(obs) for obs in pool.reset(seed=1).obs]
+    >>> [row.step for row in rows]
+    [0, 0]
 """
 
 from shoal.testing.envs import CountingEnv, Ending, Row, SleepyEnv, WrappedBufferEnv, read_row

@@ -676,3 +676,25 @@ def test_functions_may_call_themselves(make_pool: Callable[..., Pool]) -> None:
     for pool in (compiled, plain):
         assert pool.reset().obs.tolist() == [[111]] * 3
         assert pool.step([1, 6, 9]).obs.tolist() == [[0], [8], [19]]
+
+
+class Still(shoal.KernelEnv):
+    """Takes nothing, and counts to three."""
+
+    observation_space = spaces.Discrete(4)
+    action_space = spaces.Box(-1.0, 1.0, (0,), np.float32)
+    state = {"t": np.int64}
+
+    def reset(env: Any, rng: Any, obs: Any) -> None:
+        env.t = obs[0] = 0
+
+    def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
+        env.t += 1
+        obs[0] = env.t
+        return 1.0, env.t == 3
+
+
+def test_an_env_may_take_actions_without_numbers(make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(Still, 3, engine="kernel")
+    pool.reset(seed=1)
+    assert [pool.step(np.zeros((3, 0), np.float32)).terminated.tolist() for _ in range(3)][-1] == [True] * 3

@@ -98,9 +98,9 @@ class KernelEngine:
         self._step_all = [self._call_for(self._kernel.step_rows, table, self._all_N) for table in self._tables]
         self._some_N = np.zeros(min(count, _NEVER_SPLIT), np.int32)
         self._step_some = [self._call_for(self._kernel.step_rows, table, self._some_N) for table in self._tables]
-        action = self.spec.action
-        if action.is_single and self.rows.action[0] is not None:
-            self.take = ActionIntake(action.leaves[0], self.rows.action[0], bounded=self.config.bounded_actions)
+        action, column = self.spec.action, self.rows.action[0]
+        if action.is_single and column is not None and column.size:
+            self.take = ActionIntake(action.leaves[0], column, bounded=self.config.bounded_actions)
 
     def _kinds(self) -> dict[int, KernelEnv]:
         """The kind of each env; envs that share a factory share the entry of the first of them."""

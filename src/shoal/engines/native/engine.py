@@ -96,7 +96,7 @@ class NativeEngine:
 
         self.has_odd_rows = odd_rows(self.rows)
         action, column = self.spec.action, self.rows.action[0]
-        if action.is_single and column is not None:
+        if action.is_single and column is not None and column.size:
             self.take = ActionIntake(action.leaves[0], column, bounded=self.config.bounded_actions)
 
     # ------------------------------------------------------------------ commands

@@ -69,8 +69,8 @@ class AtariEnv(gym.Env[Any, Any]):
         render_mode: ``"rgb_array"`` lets ``render`` return the screen.
 
     Example:
-        >>> env = AtariEnv(task="pong")  # doctest: +SKIP
-        >>> env.reset(seed=1)[0].shape  # doctest: +SKIP
+        >>> env = AtariEnv(task="pong")
+        >>> env.reset(seed=1)[0].shape
         (4, 84, 84)
     """
 

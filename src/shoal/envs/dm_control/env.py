@@ -35,8 +35,8 @@ class SuiteEnv(DmEnvAdapter):
         camera_id: The camera, by number or name.
 
     Example:
-        >>> env = SuiteEnv(domain_name="cartpole", task_name="balance")  # doctest: +SKIP
-        >>> obs, info = env.reset(seed=1)  # doctest: +SKIP
+        >>> env = SuiteEnv(domain_name="cartpole", task_name="balance")
+        >>> obs, info = env.reset(seed=1)
     """
 
     def __init__(

@@ -76,6 +76,21 @@ class MujocoEnv(NativeEnv):
         camera_name: The same by name.
         default_camera_config: In place of the class's ``camera``.
         max_geom: How many geoms a picture may have.
+
+    Example:
+        >>> class Ball(MujocoEnv):
+        ...     model = "<mujoco><worldbody><body><freejoint/><geom size='.1'/></body></worldbody></mujoco>"
+        ...
+        ...     def observe(self, d):
+        ...         return d.qpos
+        ...
+        ...     def reward(self, d):
+        ...         return -d.qvel[:, 2]
+        >>> import shoal
+        >>> with shoal.make_pool(Ball, 3) as pool:
+        ...     batch = pool.reset(seed=1)
+        >>> batch.obs.shape
+        (3, 7)
     """
 
     model: ClassVar[Any] = None

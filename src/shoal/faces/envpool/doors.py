@@ -66,25 +66,57 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
 
 
 def make_gymnasium(task_id: Any, **config: Any) -> GymnasiumEnvPool:
-    """``make(task_id, "gymnasium")``: a ``gymnasium.vector.VectorEnv`` with ``send`` and ``recv``."""
+    """``make(task_id, "gymnasium")``: a ``gymnasium.vector.VectorEnv`` with ``send`` and ``recv``.
+
+    Example:
+        >>> import shoal
+        >>> with shoal.make_gymnasium("CartPole-v1", num_envs=3, engine="serial") as envs:
+        ...     obs, info = envs.reset()
+        >>> obs.shape, info["env_id"].tolist()
+        ((3, 4), [0, 1, 2])
+    """
     pool: GymnasiumEnvPool = make(task_id, "gymnasium", **config)
     return pool
 
 
 def make_gym(task_id: Any, **config: Any) -> GymEnvPool:
-    """``make(task_id, "gym")``: the interface of gym before 0.26."""
+    """``make(task_id, "gym")``: the interface of gym before 0.26.
+
+    Example:
+        >>> import shoal
+        >>> with shoal.make_gym("CartPole-v1", num_envs=3, engine="serial") as envs:
+        ...     obs = envs.reset()
+        ...     obs, reward, done, info = envs.step([0, 1, 0])
+        >>> reward.tolist(), done.tolist()
+        ([1.0, 1.0, 1.0], [False, False, False])
+    """
     pool: GymEnvPool = make(task_id, "gym", **config)
     return pool
 
 
 def make_dm(task_id: Any, **config: Any) -> DMEnvPool:
-    """``make(task_id, "dm")``: a ``dm_env.Environment`` with ``send`` and ``recv``."""
+    """``make(task_id, "dm")``: a ``dm_env.Environment`` with ``send`` and ``recv``.
+
+    Example:
+        >>> import shoal
+        >>> with shoal.make_dm("CartPole-v1", num_envs=3, engine="serial") as envs:
+        ...     timestep = envs.reset()
+        >>> timestep.step_type.tolist(), timestep.observation.obs.shape
+        ([0, 0, 0], (3, 4))
+    """
     pool: DMEnvPool = make(task_id, "dm", **config)
     return pool
 
 
 def make_spec(task_id: Any, **config: Any) -> EnvSpec:
-    """What ``make`` would make: its config, spaces and arrays, without the pool."""
+    """What ``make`` would make: its config, spaces and arrays, without the pool.
+
+    Example:
+        >>> import shoal
+        >>> spec = shoal.make_spec("CartPole-v1", num_envs=3)
+        >>> spec.config.num_envs, spec.action_space
+        (3, Discrete(2))
+    """
     return _spec(task_id, config, reset_returns_info=True)
 
 
