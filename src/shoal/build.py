@@ -73,13 +73,9 @@ def make_pool(
     quick_reset_s: float | None = None,
     name: str | None = None,
 ) -> Pool:
-    """A pool without a face: ``make_vec`` explains what it shares with it, ``Pool`` the next two, ``Slot`` the third.
+    """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` most of the others.
 
-    Args:
-        bounded_actions: See ``Pool``.
-        implicit_reset: See ``Pool``.
-        quick_reset_s: See ``Slot``; it is for ``on_fault="raise"``.
-        name: What to call the env in messages.
+    ``name`` is what to call the env in messages. ``Slot`` explains ``quick_reset_s``; it is for ``on_fault="raise"``.
 
     Example:
         >>> import shoal
