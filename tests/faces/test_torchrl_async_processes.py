@@ -11,10 +11,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensor_envs import Adder, Walk, assert_same
+from tensor_envs import Adder, Story, Walk, assert_same
 
 from shoal.errors import WorkerDied
-from shoal.faces.torchrl import AsyncEnvPool, GymEnv, ParallelEnv, ProcessorAsyncEnvPool, SerialEnv
+from shoal.faces.torchrl import (
+    AsyncEnvPool,
+    Composite,
+    GymEnv,
+    ParallelEnv,
+    ProcessorAsyncEnvPool,
+    SerialEnv,
+    Unbounded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +52,17 @@ def indices(td: TensorDictBase) -> Any:
     return found if isinstance(found, int) else [int(i) for i in found]
 
 
+class Growing(Walk):
+    """Observes a list of any length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_spec = Composite({**self.observation_spec, "list": Unbounded((-1,))})
+
+    def _shown(self) -> TensorDict:
+        return super()._shown().set("list", torch.zeros(int(self.count) + 1))
+
+
 class Pid(Walk):
     def _shown(self) -> TensorDict:
         return super()._shown().set("count", torch.tensor([os.getpid()]))
@@ -64,6 +83,53 @@ def test_some_envs_at_a_time(pool: Callable[..., AsyncEnvPool]) -> None:
     assert env.async_reset_recv(env_index=2)["count"].tolist() == [0]
     env.async_step_send(td[0])
     assert indices(env.async_step_recv(timeout=SOON_S)) == [0]
+
+
+def test_the_default_takes_any_data(pool: Callable[..., AsyncEnvPool]) -> None:
+    env = pool([Walk] * 2)
+    assert (env.exchange, env.resolved_exchange, env.exchange_keys) == ("queue", "queue", ())
+    env.async_step_send(env.rand_action(env.reset()).set("more", torch.ones(2)))
+    assert env.async_step_recv(min_get=2, timeout=SOON_S)["more"].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("exchange", ["shm", "auto"])
+def test_shared_memory_has_one_schema(pool: Callable[..., AsyncEnvPool], exchange: str) -> None:
+    env = pool([Walk] * 2, exchange=exchange)
+    assert (env.exchange, env.resolved_exchange) == (exchange, "shm")
+    assert set(env.exchange_keys) == set(Walk().fake_tensordict().keys(True, True))
+    td = env.rand_action(env.reset())
+    calls = (env.async_step_send, env.async_step_and_maybe_reset_send, env.async_reset_send)
+    for call in (*calls, env.step, env.step_and_maybe_reset, env.reset):
+        with pytest.raises(KeyError, match="more"):
+            call(td.copy().set("more", torch.ones(2)))  # type: ignore[operator]
+        with pytest.raises(KeyError, match="next"):
+            call(td.copy().set(("next", "more"), torch.ones(2)))  # type: ignore[operator]
+    assert env.rollout(7, break_when_any_done=False).shape == (2, 7)
+    td["_reset"] = torch.tensor([[True], [False]])
+    assert env.reset(td)["count"].flatten().tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("makers", "error"),
+    [([Walk, partial(Walk, width=2)], ValueError), ([partial(Story)] * 2, TypeError), ([Growing], ValueError)],
+    ids=["widths", "texts", "lengths"],
+)
+def test_what_shared_memory_does_not_take(
+    pool: Callable[..., AsyncEnvPool], makers: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="exchange"):
+        AsyncEnvPool(makers, backend="multiprocessing", exchange="shm", stack="lazy")
+    env = pool(makers, exchange="auto", stack="lazy")
+    assert (env.resolved_exchange, env.exchange_keys) == ("queue", ())
+
+
+def test_each_worker_has_a_cpu(pool: Callable[..., AsyncEnvPool]) -> None:
+    for affinity in ([[0]], [0] * 3):
+        with pytest.raises(ValueError, match="worker_affinity"):
+            AsyncEnvPool([Walk] * 2, backend="multiprocessing", worker_affinity=affinity)
+    cpu = min(os.sched_getaffinity(0))
+    for each in ([[cpu]] * 2, lambda worker: [cpu]):
+        assert pool([Walk] * 2, worker_affinity=each).reset()["count"].shape == (2, 1)
 
 
 def test_envs_per_worker(pool: Callable[..., AsyncEnvPool]) -> None:

@@ -69,9 +69,10 @@ def test_backends_have_classes_of_their_own(pool: Callable[..., AsyncEnvPool]) -
     assert (env.backend, env.stack, env.num_envs, env.min_get) == ("threading", "dense", 2, 1)
     assert env.batch_size == (2,)
     assert env.env_batch_sizes == [torch.Size([])] * 2
-    assert env.resolved_exchange is None
+    assert (env.exchange, env.resolved_exchange) == ("queue", "queue")
     assert env.state_spec.get("env_index", None) is not None
-    assert env.exchange_keys[0] == ["action"]
+    assert env.exchange_keys == ()
+    assert pool([Walk] * 2, exchange="auto").resolved_exchange == "queue"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,8 @@ def test_backends_have_classes_of_their_own(pool: Callable[..., AsyncEnvPool]) -
         ({"backend": "asyncio"}, NotImplementedError),
         ({"stack": "sparse"}, NotImplementedError),
         ({"exchange": "pigeon"}, ValueError),
+        ({"exchange": "shm"}, ValueError),
+        ({"worker_affinity": [[0], [0]]}, ValueError),
         ({"envs_per_worker": 0}, ValueError),
         ({"create_env_kwargs": [{}]}, ValueError),
     ],

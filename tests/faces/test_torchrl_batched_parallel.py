@@ -13,7 +13,7 @@ import pytest
 import torch
 from fault_cases import run_python
 from tensor_envs import Adder, Agents, Story, Walk, assert_same
-from tensordict import TensorDict
+from tensordict import LazyStackedTensorDict, TensorDict
 
 import shoal.faces.torchrl as face
 from shoal.errors import EnvConstructError, EnvStepError, EnvTimeout, StateError, WorkerDied
@@ -105,8 +105,26 @@ def test_looking_in_a_worker_makes_no_env_here(parallel: Callable[..., ParallelE
         return Walk(width=2)
 
     env = parallel(2, make, metadata_from_workers=True)
+    assert not env.is_closed
     assert env.observation_spec["place"].shape == (2, 2)
     assert env.reset()["place"].shape == (2, 2)
+
+
+def test_looking_in_a_worker_needs_envs_of_one_kind() -> None:
+    with pytest.raises(RuntimeError, match="of one kind"):
+        ParallelEnv(2, [Walk, partial(Walk, width=2)], metadata_from_workers=True)
+    with pytest.raises(RuntimeError, match="of one kind"):
+        ParallelEnv(2, Walk, create_env_kwargs=[{}, {"width": 2}], metadata_from_workers=True)
+    with pytest.raises(RuntimeError, match="use_buffers"):
+        ParallelEnv(2, Walk, metadata_from_workers=True, use_buffers=True)
+
+
+def test_data_of_each_env_can_be_kept_apart(parallel: Callable[..., ParallelEnv]) -> None:
+    env = parallel(2, partial(Walk, limit=3), share_individual_td=True)
+    stepped, root = env.step_and_maybe_reset(env.rand_action(env.reset()))
+    for td in (stepped, stepped["next"], root):
+        assert isinstance(td, LazyStackedTensorDict)
+    assert env.rollout(4, break_when_any_done=False)["count"].squeeze(-1).tolist() == [[0, 1, 2, 0]] * 2
 
 
 def test_results_do_not_change_later(parallel: Callable[..., ParallelEnv]) -> None:
@@ -341,7 +359,8 @@ def test_warnings_of_workers_are_left_out_unless_wanted(
     here = os.getpid()
     # A fork would have the filters of the tests.
     parallel(1, make, mp_start_method="forkserver").reset()
-    monkeypatch.setattr(face, "filter_warnings_subprocess", False, raising=False)
+    assert face.filter_warnings_subprocess is True
+    monkeypatch.setattr(face, "filter_warnings_subprocess", False)
     quiet = capfd.readouterr().err
     env = parallel(1, make, mp_start_method="forkserver")
     env.reset()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tensor_envs import Adder, Agents, Story, Walk, assert_same
 from tensordict import LazyStackedTensorDict, TensorDict
+from torchrl_cases import TwoAgents
 
 from shoal.errors import ShoalError
 from shoal.faces.torchrl import (
@@ -64,8 +65,56 @@ def test_a_list_of_one_function_probes_once() -> None:
 
     SerialEnv(3, [make] * 3)
     assert made == [3]
-    SerialEnv(2, make, create_env_kwargs=[{"limit": 1}, {"limit": 2}])
-    assert made == [3, 1, 2]
+    env = SerialEnv(2, make, create_env_kwargs=[{"limit": 1}, {"limit": 2}])
+    assert made == [3, 1]
+    assert env.limit == [1, 2]
+    env.close()
+
+
+def test_envs_that_are_not_like_the_one_looked_at_are_refused() -> None:
+    env = SerialEnv(2, Walk, create_env_kwargs=[{"width": 2}, {"width": 3}])
+    with pytest.raises(RuntimeError, match=r"env 1: 'place' has shape \(3,\).*has \(2,\)"):
+        env.reset()
+    env = SerialEnv(2, Walk, create_env_kwargs=[{"width": 2}, {"width": 3}], use_buffers=False)
+    assert [row["place"].shape for row in env.reset().unbind(0)] == [(2,), (3,)]
+    env.close()
+
+
+class Liar(Walk):
+    """Returns two counts where its spec says one, from a step on."""
+
+    def __init__(self, lies_from: int = 0) -> None:
+        super().__init__(limit=9)
+        self.lies_from = lies_from
+
+    def _shown(self) -> TensorDict:
+        shown = super()._shown()
+        return shown.set("count", torch.zeros(2, dtype=torch.int64)) if self.steps >= self.lies_from else shown
+
+
+@pytest.mark.parametrize("makers", [[Liar] * 2, [Walk, Liar], [partial(Walk, width=2), Liar]], ids=str)
+def test_data_that_is_not_as_its_spec_says_is_refused(makers: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"env \d: 'count': the spec says shape \(1,\), and the env returned \(2,\)"):
+        SerialEnv(2, makers).reset()
+    late = SerialEnv(2, partial(Liar, 2))
+    late.rand_step(late.reset())
+    with pytest.raises(RuntimeError, match="env 0: 'count'"):
+        late.rand_step()
+    assert SerialEnv(2, Liar, use_buffers=False).reset()["count"].shape == (2, 2)
+
+
+def test_data_of_each_env_can_be_kept_apart() -> None:
+    env = SerialEnv(2, partial(Walk, limit=3), share_individual_td=True)
+    root = env.reset()
+    stepped, following = env.step_and_maybe_reset(env.rand_action(root))
+    for td in (root, stepped, stepped["next"], following, env.rollout(3)):
+        assert isinstance(td, LazyStackedTensorDict)
+        assert td.stack_dim == 0
+    assert env.rollout(7, break_when_any_done=False)["count"].squeeze(-1).tolist() == [[0, 1, 2, 0, 1, 2, 0]] * 2
+    env.close()
+    gyms = SerialEnv(2, partial(GymEnv, "CartPole-v1"), share_individual_td=True)
+    assert isinstance(gyms.reset(), LazyStackedTensorDict)
+    gyms.close()
 
 
 @pytest.mark.parametrize(
@@ -75,13 +124,25 @@ def test_a_list_of_one_function_probes_once() -> None:
         ((2, Walk), {"create_env_kwargs": [{}]}, RuntimeError),
         ((2, Walk), {"shared_memory": True, "memmap": True}, RuntimeError),
         ((2, Walk), {"mp_start_method": "fork"}, TypeError),
+        ((2, Walk), {"metadata_from_workers": True}, TypeError),
         ((2, Walk), {"pin_memory": True}, ValueError),
         ((2, Walk), {"allow_step_when_done": True}, ValueError),
         ((0, Walk), {}, ValueError),
         ((2, "Walk"), {}, TypeError),
         ((2, lambda: 3), {}, RuntimeError),
     ],
-    ids=["three makers", "one dict", "two memories", "a method", "pins", "done", "none", "a name", "a number"],
+    ids=[
+        "three makers",
+        "one dict",
+        "two memories",
+        "a method",
+        "workers",
+        "pins",
+        "done",
+        "none",
+        "a name",
+        "a number",
+    ],
 )
 def test_arguments_that_make_no_sense(arguments: Any, options: Any, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
@@ -469,6 +530,18 @@ def test_transforms_inside_and_outside_are_the_same() -> None:
 def test_batched_envs_of_batched_envs() -> None:
     env = SerialEnv(2, lambda: AsyncEnvPool([Walk] * 3))
     assert env.rollout(7, break_when_any_done=False).batch_size == (2, 3, 7)
+    env.close()
+
+
+@pytest.mark.parametrize("around", [lambda env: env, lambda env: env.append_transform(StepCounter())])
+def test_masks_of_groups_need_one_at_the_root_where_it_has_a_flag(around: Any) -> None:
+    env = around(SerialEnv(2, partial(TwoAgents, root_done=True)))
+    td = env.reset()
+    groups = {agent: {"_reset": torch.zeros(2, 2, 1, dtype=torch.bool)} for agent in ("agent0", "agent1")}
+    with pytest.raises(ValueError, match=r"\['_reset'\] missing"):
+        env.reset(td.copy().update(groups))
+    td["_reset"] = torch.tensor([[True], [False]])
+    assert env.reset(td.update(groups))["agent0", "val"].shape == (2, 2)
     env.close()
 
 

@@ -170,6 +170,18 @@ def test_specs_follow_the_device() -> None:
     assert other.action_spec_unbatched.device == torch.device("meta")
 
 
+def test_a_device_can_be_given_once() -> None:
+    env = Counter()
+    env.device = None
+    assert env.device is None
+    env.device = "cpu"
+    assert env.reset().device == env.observation_spec.device == torch.device("cpu")
+    assert env.rollout(2).device == torch.device("cpu")
+    assert env.is_spec_locked
+    with pytest.raises(RuntimeError, match="move the env"):
+        env.device = "meta"
+
+
 def test_the_batch_as_numbers() -> None:
     env = Counter(batch_size=(3, 2))
     assert env.shape == (3, 2)

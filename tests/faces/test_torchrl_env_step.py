@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tensordict import TensorDict, TensorDictBase, assert_close
-from torchrl_cases import BOOL, I64, Adder, Counter, Flags, TwoAgents, ints
+from torchrl_cases import BOOL, I64, Adder, Counter, Flags, Talkative, TalkativeAgents, TwoAgents, ints
 
-from shoal.faces.torchrl import env_base, fast_td
-from shoal.faces.torchrl.env import masks, plan, stepping
+from shoal.faces.torchrl import StepCounter, env_base, fast_td
+from shoal.faces.torchrl.env import declared, masks, plan, stepping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,6 +156,46 @@ def test_the_next_root_has_no_rewards_and_keeps_the_rest() -> None:
     assert td["next", "agent0", "val"].tolist() == [5, 5]
 
 
+@pytest.mark.parametrize("locked", [True, False])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Talkative(limit=9),
+        lambda: Talkative(limit=9, batch_size=(2,)),
+        TalkativeAgents,
+        lambda: Talkative(limit=9).append_transform(StepCounter()),
+    ],
+    ids=["one", "batched", "agents", "transformed"],
+)
+def test_what_no_spec_declares_stays_under_next(make: Any, locked: bool) -> None:
+    env = make().set_spec_lock_(locked)
+    stepped, root = env.step_and_maybe_reset(env.rand_action(env.reset()))
+    strays = [key for key in root.keys(True) if "extra" in (key if isinstance(key, tuple) else (key,))]
+    assert not strays
+    assert set(env.step_mdp(stepped).keys(True)) == set(root.keys(True))
+    r = env.rollout(3, return_contiguous=True)
+    assert type(env.rollout(3)) is TensorDict
+    assert r["next", "extra"].shape == (*env.batch_size, 3, 1)
+
+
+def test_what_no_spec_declares_follows_where_the_root_has_it() -> None:
+    class Told(Talkative):
+        def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+            return super()._reset(tensordict, **kwargs).set("extra", torch.zeros(1))
+
+    assert ints(Told(limit=9).rollout(3)["extra"]) == [0.0, 1.0, 1.0]
+
+
+def test_what_others_put_under_next_is_carried_on() -> None:
+    env = Talkative(limit=9)
+    td = env.rand_action(env.reset())
+    td["next"] = TensorDict({"memory": torch.ones(1)})
+    for around in (env, env.append_transform(StepCounter())):
+        _, root = around.step_and_maybe_reset(td.copy())
+        assert ints(root["memory"]) == [1.0]
+        assert root.get("extra", None) is None
+
+
 def test_step_and_maybe_reset_shows_both_ends() -> None:
     env = Counter(limit=2)
     td_ = env.reset()
@@ -185,7 +225,7 @@ def test_locked_data_is_not_changed() -> None:
 def general_ways() -> Iterator[pytest.MonkeyPatch]:
     """Have every TensorDict built and read through tensordict's own methods."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (env_base, masks, plan, stepping):
+        for module in (declared, env_base, masks, plan, stepping):
             patch.setattr(module, "entries_of", fast_td._no_entries)
         for module in (env_base, plan):
             patch.setattr(module, "build", fast_td._build_publicly)
@@ -200,6 +240,8 @@ CASES = {
     "agents and all": lambda: TwoAgents(root_done=True, ends=(True, False)),
     "terminated": lambda: Flags(ALL, {"terminated": True}, flat=True),
     "nothing": lambda: Flags(ALL, {}),
+    "more than declared": lambda: Talkative(limit=2),
+    "more than declared in a group": lambda: TalkativeAgents(ends=(True, False)),
 }
 
 

@@ -18,6 +18,7 @@ from shoal.faces.torchrl import (
     Categorical,
     Composite,
     EnvBase,
+    InitTracker,
     OneHot,
     StepCounter,
     TensorDictPrimer,
@@ -271,6 +272,9 @@ def test_an_env_gets_what_its_policy_needs() -> None:
     r = env.rollout(3, policy)
     assert r["hidden"][:, 0].tolist() == [0.0, 1.0, 2.0]
     assert r["next", "hidden"][:, 0].tolist() == [1.0, 2.0, 3.0]
+    assert r["is_init"].flatten().tolist() == [True, False, False]
+    tracked = TransformedEnv(Counter(limit=9), InitTracker(), policy=policy)
+    assert [type(transform) for transform in tracked.transform] == [InitTracker, TensorDictPrimer]
     assert isinstance(Counter(policy=lambda td: td), Counter)
     with pytest.raises(TypeError, match="surprise"):
         Counter(surprise=1)

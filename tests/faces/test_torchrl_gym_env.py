@@ -341,6 +341,24 @@ def test_a_library_of_ones_own() -> None:
     assert td["next", "terminated"].flatten().tolist() == [False, True]
 
 
+class LimitedCountdown(Countdown):
+    """Says that it was truncated, and declares only that it is done."""
+
+    def _make_specs(self, env: Any) -> None:
+        super()._make_specs(env)
+        self.done_spec = Composite(done=Categorical(2, shape=(1,), dtype=torch.bool))
+
+    def _output_transform(self, step_outputs: Any) -> Any:
+        left, reward, done = step_outputs
+        return left, reward, done, False, done, {}
+
+
+def test_a_flag_that_is_not_declared_makes_no_ragged_rollouts() -> None:
+    td = LimitedCountdown(start=9).rollout(3, return_contiguous=True, actions=[torch.tensor(1)] * 3)
+    assert td["next", "truncated"].shape == (3, 1)
+    assert td.get("truncated", None) is None
+
+
 def test_envs_cross_to_other_containers() -> None:
     from shoal.faces.torchrl import SerialEnv
 

@@ -161,6 +161,29 @@ def test_a_check_says_what_is_wrong_with_which_key(change: Any, message: str) ->
         check_env_specs(env)
 
 
+@pytest.mark.parametrize("return_contiguous", [None, True, False])
+def test_steps_that_cannot_be_stacked_are_errors_of_both_kinds(return_contiguous: bool | None) -> None:
+    env = Counter()
+    env.change = lambda out: out.set("count", out["count"].expand(int(out["count"])))
+    for kind in (AssertionError, RuntimeError):
+        with pytest.raises(kind, match="count"):
+            check_env_specs(env, return_contiguous)
+
+
+def test_a_dense_rollout_can_be_demanded_of_shapes_that_are_not_fixed() -> None:
+    class Growing(Counter):
+        def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+            return super()._reset(tensordict).set("list", torch.zeros(1))
+
+    env = Growing()
+    env.observation_spec = Composite({**env.observation_spec, "list": Unbounded((-1,))})
+    env.change = lambda out: out.set("list", torch.zeros(int(out["count"]) + 1))
+    check_env_specs(env)
+    for kind in (AssertionError, RuntimeError):
+        with pytest.raises(kind, match="not one dense"):
+            check_env_specs(env, return_contiguous=True)
+
+
 def test_a_check_may_look_away_from_dtypes() -> None:
     env = Counter()
     env.change = lambda out: out.set("reward", out["reward"].double())

@@ -107,6 +107,90 @@ def test_frames_are_skipped_and_options_reach_the_env() -> None:
     heavy.close()
 
 
+# ---------------------------------------------------------------------- pools of EnvPool's
+
+
+class Counting:
+    """A pool with EnvPool's public surface: envs that count, and begin anew in the step after an episode."""
+
+    LIMIT = 3
+
+    def __init__(self, **config: int) -> None:
+        self.config = {"num_envs": COUNT, "batch_size": COUNT, "max_num_players": 1, **config}
+        self.all_env_ids = np.arange(COUNT, dtype=np.int32)
+        self.observation_space = gym.spaces.Dict(count=gym.spaces.Box(np.finfo("f4").tiny, np.finfo("f4").max, (1,)))
+        self.action_space = gym.spaces.Discrete(2)
+        self.spec = self
+        self.count = np.zeros(COUNT, np.float32)
+        self.is_closed = False
+
+    def reset(self, env_id: Any = None) -> Any:
+        ids = self.all_env_ids if env_id is None else env_id
+        self.count[ids] = 0
+        return self.shown(ids)
+
+    def step(self, action: Any, env_id: Any = None) -> Any:
+        ids = self.all_env_ids if env_id is None else env_id
+        over = self.count[ids] >= self.LIMIT
+        self.count[ids] = np.where(over, 0, self.count[ids] + 1)
+        obs, info = self.shown(ids)
+        ended = self.count[ids] >= self.LIMIT
+        return obs, np.float32(~over), ended, np.zeros_like(ended), info
+
+    def shown(self, ids: Any) -> Any:
+        return {"count": self.count[ids, None] - 1}, {"env_id": ids}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_pool_of_envpools_is_taken_by_its_surface() -> None:
+    pool = Counting()
+    env = MultiThreadedEnvWrapper(pool)
+    check_env_specs(env)
+    assert env.LIMIT == 3
+    td = env.rollout(7, break_when_any_done=False)
+    assert td["next", "count"].squeeze(-1).tolist() == [[0, 1, 2, 0, 1, 2, 0]] * COUNT
+    assert td["count"].squeeze(-1).tolist() == [[-1, 0, 1, -1, 0, 1, -1]] * COUNT
+    assert td["next", "reward"].tolist() == [[1] * 7] * COUNT
+    root = env.step_mdp(env.rand_step(env.reset()))
+    root["_reset"] = torch.tensor([True, False, False])
+    root = env.rand_action(env.reset(root))
+    assert root["count"].flatten().tolist() == [-1, 0, 0]
+    root["_step"] = torch.tensor([False, True, False])
+    following = env.step(root)["next"]
+    assert following["count"].flatten().tolist() == [-1, 1, 0]
+    assert following["reward"].tolist() == [0, 1, 0]
+    env.set_seed(3)  # it has been seeded when it was made
+    with pytest.raises(ArgumentError, match="seed"):
+        env.reset(seed=3)
+    env.close()
+    assert pool.is_closed
+
+
+@pytest.mark.parametrize("config", [{"batch_size": 2}, {"max_num_players": 2}], ids=str)
+def test_pools_of_envpools_that_give_other_rows_are_refused(config: dict[str, int]) -> None:
+    with pytest.raises(RuntimeError, match="the pool"):
+        MultiThreadedEnvWrapper(Counting(**config))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("env_type", ["gymnasium", "gym"])
+def test_a_pool_of_envpools(env_type: str) -> None:
+    envpool = pytest.importorskip("envpool")
+    env = MultiThreadedEnvWrapper(envpool.make("CartPole-v1", env_type=env_type, num_envs=COUNT, seed=1))
+    assert isinstance(env.action_spec, Categorical)
+    check_env_specs(env)
+    td = env.rollout(60, break_when_any_done=False)
+    assert td["action"].shape == td["next", "reward"].shape == td["next", "done"].shape == (COUNT, 60)
+    assert (td["next", "reward"] == 1).all()  # no step is one that only resets
+    done = td["next", "done"][:, :-1]
+    assert done.any()
+    assert (td["observation"][:, 1:][done].abs() <= 0.05).all()
+    assert (td["observation"][:, 1:][~done] == td["next", "observation"][:, :-1][~done]).all()
+    env.close()
+
+
 def test_what_it_refuses() -> None:
     with pytest.raises(ArgumentError, match="expected a pool"):
         MultiThreadedEnvWrapper(Echo())

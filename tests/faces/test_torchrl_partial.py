@@ -92,6 +92,18 @@ def test_nested_masks_do_not_count_below_a_done_flag_of_the_root() -> None:
     assert env.masks == [{}]
 
 
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_no_mask_of_a_reset_is_left_at_any_level(is_lazy: bool) -> None:
+    def row() -> TensorDict:
+        nested = {"x": torch.zeros(1), "_reset": torch.tensor([True]), "deep": {"_reset": torch.tensor([True])}}
+        return TensorDict({"_reset": torch.tensor([True]), "nested": nested})
+
+    env = Counter(batch_size=(2,))
+    td = LazyStackedTensorDict(row(), row()) if is_lazy else torch.stack([row(), row()])
+    out = env.reset(td)
+    assert set(out.keys(True, True)) == {"count", "done", "terminated", ("nested", "x")}
+
+
 def test_the_root_decides_about_resets_where_it_has_a_flag() -> None:
     env = TwoAgents(root_done=True, ends=(True, False))
     _, td_ = env.step_and_maybe_reset(env.rand_action(env.reset()))
@@ -174,6 +186,11 @@ def test_an_env_of_any_batch_steps_the_rows_that_are_asked_for(mask: list[bool])
     assert ints(out["x"]) == [5.0] * len(mask)
     assert ints(out["action"]) == [1.0] * len(mask)
     assert ints(out["next", "hidden"]) == [1.0] * len(mask)
+    if not all(mask):
+        assert out is not td
+        assert set(td["next"].keys()) == {"hidden"}
+    assert td.get("_step", None) is None
+    assert out.get("_step", None) is None
 
 
 def test_masks_of_two_batch_dims() -> None:

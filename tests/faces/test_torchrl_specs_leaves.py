@@ -252,6 +252,26 @@ def test_one_hot_and_categorical_become_each_other() -> None:
     assert multi.to_one_hot_spec().to_categorical_spec() == multi
 
 
+def test_elements_of_several_choices() -> None:
+    spec = MultiCategorical((3, 2), mask=torch.tensor([True, False, True, False, True]))
+    assert (spec[0].shape, spec[0].nvec.tolist(), spec[0].mask.tolist()) == ((1,), [3], [True, False, True])
+    assert spec[-1].rand().item() == 1
+    assert spec[[1, 0]].nvec.tolist() == [2, 3]
+    assert spec[[1, 0]].mask.tolist() == [False, True, True, False, True]
+    assert spec[:1].is_in(torch.tensor([2]))
+    assert not spec[:1].is_in(torch.tensor([1]))
+    assert (spec[...].shape, spec[None].shape) == ((2,), (1, 2))
+    with pytest.raises(IndexError, match="out of bounds"):
+        spec[5]
+    rows = spec.expand(4, 2)
+    tensor = torch.zeros(4, 2)
+    every = slice(None)
+    for index in (0, (None, 0), (every, 0), (..., slice(1, 2)), ([0, 2], 1), (None, slice(1, 3), every)):
+        assert rows[index].shape == tensor[index].shape
+        assert rows[index].is_in(rows[index].rand())
+    assert rows[0, 1].shape == (1,)
+
+
 def test_a_dim_of_any_size() -> None:
     spec = Unbounded((-1, 3))
     assert spec.zero().shape == (1, 3)

@@ -149,3 +149,18 @@ def ints(values: torch.Tensor) -> list[Any]:
 def rows(values: torch.Tensor) -> list[Any]:
     """Values without their last dim, as nested lists."""
     return values.squeeze(-1).tolist()
+
+
+class Talkative(Counter):
+    """Returns more than it declares."""
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return super()._step(tensordict).set("extra", torch.ones((*self.batch_size, 1)))
+
+
+class TalkativeAgents(TwoAgents):
+    """Returns more than it declares, at the root and in a group."""
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        out = super()._step(tensordict).set("extra", torch.ones(1))
+        return out.set(("agent0", "extra"), torch.ones(2))

@@ -224,6 +224,9 @@ _NAMES_OF = {
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES_OF.items() for name in names}
 
+# Whether worker processes leave out warnings; set it to False to see them.
+filter_warnings_subprocess = True
+
 _WITHOUT_JAX = find_spec("jax") is None
 __all__ = sorted(name for name, home in _HOMES.items() if not (_WITHOUT_JAX and ".jax_envs." in home))
 

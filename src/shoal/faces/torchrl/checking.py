@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor
 
-from shoal.faces.torchrl.env.keys import Path, key_of, path_of
+from shoal.faces.torchrl.env.keys import Path, is_nested, key_of, path_of
 from shoal.faces.torchrl.fast_td import entries_of
 from shoal.faces.torchrl.specs import NonTensor, StackedComposite
 from shoal.faces.torchrl.specs.shapes import fits
@@ -41,7 +41,7 @@ def check_env_specs(
 
     Raises:
         AssertionError: Keys, shapes, dtypes or values are not as declared. The message lists each key with what was
-            expected and what was found.
+            expected and what was found. If no two steps are alike, it is a RuntimeError too.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv
@@ -53,13 +53,30 @@ def check_env_specs(
             torch.manual_seed(seed)
             env.set_seed(seed)
         for way in ways:
-            data = env.rollout(
-                STEPS, return_contiguous=bool(return_contiguous), tensordict=tensordict, break_when_any_done=way
-            )
+            data = env.rollout(STEPS, tensordict=tensordict, break_when_any_done=way)
             faults = list(dict.fromkeys(_faults(env, data, check_dtype)))
             if faults:
                 listed = "\n  ".join(faults)
-                raise AssertionError(f"{type(env).__name__} does not keep to its specs:\n  {listed}")
+                kind = _Ragged if _is_ragged(data) else AssertionError
+                raise kind(f"{type(env).__name__} does not keep to its specs:\n  {listed}")
+            if return_contiguous:
+                _check_dense(env, data)
+
+
+class _Ragged(AssertionError, RuntimeError):
+    """The steps of a rollout cannot be stacked."""
+
+
+def _is_ragged(data: TensorDictBase) -> bool:
+    """Whether the steps of a rollout differ in keys or shapes."""
+    return isinstance(data, LazyStackedTensorDict) and data.stack_dim == data.ndim - 1
+
+
+def _check_dense(env: EnvBase, data: TensorDictBase) -> None:
+    try:
+        data.contiguous()
+    except RuntimeError as error:
+        raise _Ragged(f"{type(env).__name__}: the rollout is not one dense TensorDict: {error}") from error
 
 
 def _faults(env: EnvBase, data: TensorDictBase, check_dtype: bool) -> Iterator[str]:
@@ -91,7 +108,7 @@ def _differences(fake: Any, real: Any, path: Path, extra: set[Path], check_dtype
             yield f"{_key(path, name)}: in the data, but in no spec"
     for name in expected.keys() & found.keys():
         want, got = expected[name], found[name]
-        if _is_nested(want) and _is_nested(got):
+        if is_nested(want) and is_nested(got):
             yield from _differences(want, got, (*path, name), extra, check_dtype)
         elif isinstance(want, torch.Tensor) and isinstance(got, torch.Tensor):
             if check_dtype and got.dtype != want.dtype:
@@ -165,10 +182,6 @@ def _same_shape(value: torch.Tensor, leaf: Any) -> bool:
 def _entries(td: Any) -> Any:
     inside = entries_of(td)
     return dict(td.items()) if inside is None else inside
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, TensorDictBase) and not is_non_tensor(value)
 
 
 def _key(path: Path, name: str) -> str:

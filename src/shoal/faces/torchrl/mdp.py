@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor
+from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from shoal.faces.torchrl.env.keys import NestedKey, Path, key_of, keys_of, path_of
+from shoal.faces.torchrl.env.keys import NestedKey, Path, is_nested, key_of, keys_of, path_of
 from shoal.faces.torchrl.fast_td import entries_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _carry(source: TensorDictBase, out: TensorDictBase, left: set[Path]) -> None
     for name, value in (source if inside is None else inside).items():
         if (name,) in left:
             continue
-        if not _is_nested(value):
+        if not is_nested(value):
             out.set(name, value)
             continue
         below = {path[1:] for path in left if path[0] == name and len(path) > 1}
@@ -89,7 +89,7 @@ def _carry(source: TensorDictBase, out: TensorDictBase, left: set[Path]) -> None
         if isinstance(value, LazyStackedTensorDict):
             out.set(name, _carried_rows(value, mine, below))
             continue
-        target = mine if _is_nested(mine) else value.empty()
+        target = mine if is_nested(mine) else value.empty()
         _carry(value, target, below)
         if mine is None and (not below or not target.is_empty()):
             out.set(name, target)
@@ -98,16 +98,12 @@ def _carry(source: TensorDictBase, out: TensorDictBase, left: set[Path]) -> None
 def _carried_rows(source: LazyStackedTensorDict, into: Any, left: set[Path]) -> TensorDictBase:
     """The same for a stack whose rows may differ, such as agents that observe different things: row by row."""
     dim, rows = source.stack_dim, []
-    before = into.unbind(dim) if _is_nested(into) else [row.empty() for row in source.unbind(dim)]
+    before = into.unbind(dim) if is_nested(into) else [row.empty() for row in source.unbind(dim)]
     for row, target in zip(source.unbind(dim), before, strict=True):
         rows.append(target.copy())
         _carry(row, rows[-1], left)
     stacked: TensorDictBase = LazyStackedTensorDict.lazy_stack(rows, dim)
     return stacked
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, TensorDictBase) and not is_non_tensor(value)
 
 
 def terminated_or_truncated(
@@ -153,5 +149,5 @@ def _ended(data: TensorDictBase, spec: Any, path: Path) -> Iterable[tuple[Path, 
         yield path, mask
     for name in tree.keys():  # noqa: SIM118
         below = data.get(name, None)
-        if name != "next" and _is_nested(below):
+        if name != "next" and is_nested(below):
             yield from _ended(below, None if spec is None else spec[name], (*path, name))

@@ -1,8 +1,8 @@
 """Many envs on one pool, with TorchRL's interface to EnvPool: no trailing dim of 1, actions as integers.
 
 ``MultiThreadedEnv`` makes the pool. Compiled envs run on the kernel engine, whose large batches are shared by several
-threads; any other env runs on the engine that suits it. ``MultiThreadedEnvWrapper`` takes a pool, or an env of
-``shoal.make`` or ``shoal.make_vec``.
+threads; any other env runs on the engine that suits it. ``MultiThreadedEnvWrapper`` takes a pool, an env of
+``shoal.make`` or ``shoal.make_vec``, or a pool of the EnvPool package.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.build import make_pool
 from shoal.errors import ArgumentError
+from shoal.faces.torchrl.envpool_source import EnvPoolSource, is_envpool
 from shoal.faces.torchrl.gym import GymWrapper
 from shoal.faces.torchrl.gym_making import ClassProperty, make_gym_pool
 from shoal.pool import Pool
@@ -33,7 +34,8 @@ class MultiThreadedEnvWrapper(GymWrapper):
     next one.
 
     Args:
-        env: A ``shoal.Pool``, or an env that has one: of ``shoal.make`` or ``shoal.make_vec``.
+        env: A ``shoal.Pool``, an env that has one (of ``shoal.make`` or ``shoal.make_vec``), or a synchronous pool of
+            ``envpool.make`` with Gym's or Gymnasium's interface. The latter is seeded when it is made, and not later.
         **kwargs: See ``GymWrapper``.
 
     Example:
@@ -56,14 +58,22 @@ class MultiThreadedEnvWrapper(GymWrapper):
     def _build_env(  # type: ignore[override]
         self, env: Any, from_pixels: bool = False, pixels_only: bool = False, **kwargs: Any
     ) -> Any:
-        pool = env if isinstance(env, Pool) else getattr(env, "pool", None)
-        if not isinstance(pool, Pool):
-            raise ArgumentError(
-                f"env: expected a pool, or an env of shoal.make or shoal.make_vec, got {type(env).__name__}"
-            )
         if kwargs:
             raise TypeError(f"{type(self).__name__} does not know {sorted(kwargs)}")
-        return self._adopt(pool, from_pixels, pixels_only)
+        pool = env if isinstance(env, Pool) else getattr(env, "pool", None)
+        if isinstance(pool, Pool):
+            return self._adopt(pool, from_pixels, pixels_only)
+        if not is_envpool(env):
+            raise ArgumentError(
+                "env: expected a pool, or an env of shoal.make, shoal.make_vec or envpool.make, "
+                f"got {type(env).__name__}"
+            )
+        self._adopt(EnvPoolSource(env), from_pixels, pixels_only)
+        return env
+
+    def _set_seed(self, seed: int | None) -> None:
+        if self._many is None or not isinstance(self._many.source, EnvPoolSource):
+            super()._set_seed(seed)
 
     @property
     def _flag_shape(self) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
     PoolSource      a shoal pool: any of its envs can be reset or stepped alone, in every autoreset mode
     VectorSource    a ``gymnasium.vector.VectorEnv``: resets of some envs by ``options["reset_mask"]``
 
-Both give rows of all envs. Where an episode has ended and the next one has begun in the same step, the row has the
-first observation of that, and ``finals`` the last one.
+``envpool_source`` has one for pools of EnvPool's. All give rows of all envs. Where an episode has ended and the next
+one has begun in the same step, the row has the first observation of that, and ``finals`` the last one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Rows:
 
 
 class Source:
-    """What the two have in common.
+    """What they have in common.
 
     Attributes:
         num_envs: How many envs there are.
@@ -91,12 +91,14 @@ class Source:
 
 
 def source_of(env: Any) -> Source | None:
-    """How to speak to a vector env, or None if it is a single one.
+    """How to speak to a vector env, or None if it is a single one; a source is its own.
 
     Raises:
         TensorEnvError: If it resets envs in the step after the last of an episode, and cannot be told not to: that
             step would be taken for a transition.
     """
+    if isinstance(env, Source):
+        return env
     if isinstance(env, Pool):
         return PoolSource(env)
     if not isinstance(env, VectorEnv):
@@ -148,7 +150,7 @@ class PoolSource(Source):
             batch = self.pool.step(actions)
         else:
             ids = np.flatnonzero(mask)
-            batch = self._spread(self.pool.step(_take(actions, ids), ids), self.pool.latest())
+            batch = self._spread(self.pool.step(take(actions, ids), ids), self.pool.latest())
         finals = {row: obs for row, (obs, _) in batch.finals.items()} if batch.finals else {}
         infos = firsts = None
         if with_infos:
@@ -269,10 +271,10 @@ def _overlaid(infos: dict[str, Any], last: dict[str, Any], rows: Mask) -> dict[s
     return merged
 
 
-def _take(actions: Any, ids: npt.NDArray[Any]) -> Any:
+def take(actions: Any, ids: npt.NDArray[Any]) -> Any:
     """The actions of some envs."""
     if isinstance(actions, dict):
-        return {key: _take(value, ids) for key, value in actions.items()}
+        return {key: take(value, ids) for key, value in actions.items()}
     if isinstance(actions, tuple) and actions and isinstance(actions[0], np.ndarray):
-        return tuple(_take(value, ids) for value in actions)
+        return tuple(take(value, ids) for value in actions)
     return actions[ids] if isinstance(actions, np.ndarray) else [actions[i] for i in ids]

@@ -4,6 +4,7 @@
     backends      threads of this process, or worker processes
     members       who makes its envs
     flights       commands on their way: who is addressed, what was given
+    exchange      what data may be sent
     translating   failures of envs, as the pool raises them
     counting      how well it is used
 

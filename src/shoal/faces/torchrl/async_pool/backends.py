@@ -23,6 +23,8 @@ class ThreadingAsyncEnvPool(AsyncEnvPool):
     _engine = "thread"
 
     def _make_pool(self, crossings: Sequence[Crossing], has_loose: bool) -> Pool:
+        if self._affinity is not None:
+            raise ArgumentError("worker_affinity: threads have no CPU of their own; use backend='multiprocessing'")
         return _pool(self, crossings, engine="thread")
 
     def _translated(self, error: FaultError) -> BaseException:
@@ -50,14 +52,15 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
     _engine = "process"
 
     def _make_pool(self, crossings: Sequence[Crossing], has_loose: bool) -> Pool:
+        num_workers = -(-self.num_envs // self.envs_per_worker)
         return _pool(
             self,
             crossings,
             engine="process",
-            num_workers=-(-self.num_envs // self.envs_per_worker),
+            num_workers=num_workers,
             threads_per_worker=self.envs_per_worker,
             start_method=start_method_of(None),
-            affinity=_cpus(self._affinity),
+            affinity=_cpus(self._affinity, num_workers),
             allow_pickle=has_loose,
         )
 
@@ -65,11 +68,6 @@ class ProcessorAsyncEnvPool(AsyncEnvPool):
     def backend(self) -> str:
         """``"multiprocessing"``."""
         return "multiprocessing"
-
-    @property
-    def resolved_exchange(self) -> str | None:
-        """``"shm"``: data goes through shared memory."""
-        return "shm"
 
 
 def _pool(owner: AsyncEnvPool, crossings: Sequence[Crossing], **options: Any) -> Pool:
@@ -89,11 +87,14 @@ def _pool(owner: AsyncEnvPool, crossings: Sequence[Crossing], **options: Any) ->
     )
 
 
-def _cpus(affinity: Sequence[Any] | None) -> list[int] | None:
-    """One CPU per worker, from numbers or sets of one number."""
+def _cpus(affinity: Any, num_workers: int) -> list[int] | None:
+    """One CPU per worker, from numbers or sets of one number, or a function that has them by the worker's."""
     if affinity is None:
         return None
-    each = [[cpus] if isinstance(cpus, int) else list(cpus) for cpus in affinity]
+    told = [affinity(worker) for worker in range(num_workers)] if callable(affinity) else list(affinity)
+    if len(told) != num_workers:
+        raise ArgumentError(f"worker_affinity: expected one CPU for each of {num_workers} workers, got {len(told)}")
+    each = [[cpus] if isinstance(cpus, int) else list(cpus) for cpus in told]
     if any(len(cpus) != 1 for cpus in each):
         raise ArgumentError(f"worker_affinity: expected one CPU per worker, got {affinity!r}")
     return [cpus[0] for cpus in each]

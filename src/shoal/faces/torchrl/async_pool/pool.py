@@ -11,6 +11,7 @@ from tensordict import NonTensorData, TensorDictBase
 from shoal.adapters.tensordict_env import Wish
 from shoal.errors import ArgumentError, FaultError, StateError
 from shoal.faces.torchrl.async_pool.counting import RecvCounts
+from shoal.faces.torchrl.async_pool.exchange import Exchange, exchange_of
 from shoal.faces.torchrl.async_pool.flights import (
     INDEX,
     Flight,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from shoal.adapters.tensordict_env import Crossing
     from shoal.batch import Batch
+    from shoal.faces.torchrl.env.keys import NestedKey
     from shoal.pool import Pool
 
 STACKS = ("dense", "maybe_dense", "lazy")
@@ -51,8 +53,9 @@ class AsyncEnvPool(EnvGroup):
         env_makers: A function that makes an env, an env, or a list of these.
         backend: ``"threading"`` or ``"multiprocessing"``.
         stack: How rows are put together: ``"dense"``, ``"lazy"`` for envs whose data differs, or ``"maybe_dense"``.
-        exchange: Taken for compatibility: data goes through shared memory, and beside it what has no fixed shape.
-        worker_affinity: The CPU of each worker process.
+        exchange: With worker processes, ``"shm"`` refuses envs that differ, and data that no spec has; ``"auto"`` does
+            so where the envs allow it. ``"queue"``, the default, takes what there is. All are equally fast.
+        worker_affinity: The CPU of each worker process, or a function that has it for a number.
         envs_per_worker: Envs that share a worker process, each in a thread of its own.
         create_env_kwargs: Keyword arguments for the functions, or a list with one dict per env.
         step_timeout: Seconds that an env may take for a step or a reset; by default what ``BATCHED_PIPE_TIMEOUT`` in
@@ -68,12 +71,13 @@ class AsyncEnvPool(EnvGroup):
         >>> pool = AsyncEnvPool([partial(GymEnv, "Pendulum-v1"), partial(GymEnv, "CartPole-v1")], stack="lazy")
         >>> td = pool.rand_action(pool.reset())
         >>> pool.async_step_send(td[:1])
-        >>> pool.async_step_recv()["env_index"]
+        >>> pool.async_step_recv()["env_index"].tolist()
         [0]
         >>> pool.close()
     """
 
     _engine = ""
+    _exchange: Exchange
 
     def __new__(cls, env_makers: Any = None, *, backend: str = "threading", **options: Any) -> Any:
         """An instance of the backend's own class."""
@@ -97,13 +101,12 @@ class AsyncEnvPool(EnvGroup):
     ) -> None:
         if stack not in STACKS:
             raise NotImplementedError(f"stack: expected one of {STACKS}, got {stack!r}")
-        if exchange not in (None, "auto", "queue", "shm"):
-            raise ArgumentError(f"exchange: expected 'auto', 'queue' or 'shm', got {exchange!r}")
         if isinstance(envs_per_worker, bool) or not isinstance(envs_per_worker, int) or envs_per_worker < 1:
             raise ArgumentError(f"envs_per_worker: expected an int of at least 1, got {envs_per_worker!r}")
         given = list(env_makers) if isinstance(env_makers, (list, tuple)) else [env_makers]
         members = members_of(given, create_env_kwargs)
-        metas = members.metadata()
+        metas = members.metadata(by_kwargs=True)
+        resolved = exchange_of(exchange, metas, in_processes=self._engine == "process")
         super().__init__(metas, range(len(given)))
         env_batch = torch.Size(self.batch_size[1:])
         state = self.full_state_spec.clone()
@@ -114,7 +117,8 @@ class AsyncEnvPool(EnvGroup):
             num_envs=len(given),
             min_get=1,
             stack=stack,
-            exchange=exchange,
+            exchange=resolved.asked,
+            _exchange=resolved,
             envs_per_worker=envs_per_worker,
             env_batch_sizes=[torch.Size(meta.batch_size) for meta in metas],
             _affinity=worker_affinity,
@@ -153,6 +157,7 @@ class AsyncEnvPool(EnvGroup):
     # ------------------------------------------------------------------ all envs together
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        self._exchange.check(tensordict)
         with self._failures():
             return super()._reset(tensordict, **kwargs).set(INDEX, self._indices)
 
@@ -162,10 +167,12 @@ class AsyncEnvPool(EnvGroup):
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Step all envs; see ``EnvBase.step``."""
+        self._exchange.check(tensordict)
         return self._with_index(super().step(tensordict))
 
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Step all envs, and reset those whose episode has ended; see ``EnvBase.step_and_maybe_reset``."""
+        self._exchange.check(tensordict)
         entries = entries_of(tensordict)
         if entries is not None:
             entries.pop(INDEX, None)  # it is the same for every step, and data without objects is quicker
@@ -205,6 +212,7 @@ class AsyncEnvPool(EnvGroup):
         host: OnPool | None = self.__dict__["_host"]
         if host is None:
             raise StateError(f"{type(self).__name__} is closed")
+        self._exchange.check(td)
         env_dims = len(self.batch_size) - 1
         address = addressed(td, env_index, env_dims, self.num_envs, needs_data=call != "reset")
         self._flights.refuse_busy(address.ids)
@@ -345,15 +353,14 @@ class AsyncEnvPool(EnvGroup):
         raise NotImplementedError
 
     @property
-    def resolved_exchange(self) -> str | None:
-        """How data passes between processes: through shared memory."""
-        return None
+    def resolved_exchange(self) -> str:
+        """``"shm"`` if data is held to the specs of the envs, ``"queue"`` if not."""
+        return self._exchange.resolved
 
     @property
-    def exchange_keys(self) -> tuple[list[Any], list[Any]]:
-        """The keys that the envs read, and those that they write."""
-        read = [key for key in (*self.action_keys, *self.state_keys) if key != INDEX]
-        return read, [*self.observation_keys, *self.reward_keys, *self.done_keys]
+    def exchange_keys(self) -> tuple[NestedKey, ...]:
+        """The keys that data may have; none if it may have any."""
+        return self._exchange.keys
 
     def stats(self, reset: bool = False) -> dict[str, float]:
         """What was received so far, and how long it took.

@@ -5,7 +5,7 @@
     group                one row per env: steps, resets, seeds and states of all or some
     hosts, array_host    where the envs live: here, or on a pool
     crossing             the data of envs on a pool, as rows of bytes
-    stacking             rows of envs as one TensorDict
+    stacking, shapes     rows of envs as one TensorDict; whether they are as the specs say
     members              who makes each env, and with which arguments
     slots, probing       what a pool is given to make its envs; looking at envs in a worker process
     attributes, remote   attributes and methods of all envs at once

@@ -34,12 +34,13 @@ class BatchedEnv(EnvGroup):
         num_threads: How many threads torch may use in this process while the envs run; None leaves that alone.
         num_sub_threads: How many it may use in each worker process.
         mp_start_method: How worker processes start.
-        metadata_from_workers: Look at the specs in a worker process instead of making an env in this one.
+        metadata_from_workers: Look at the specs in a worker process instead of making an env in this one. The envs are
+            then started at once, and have to be of one kind.
         shutdown_timeout: Seconds that envs have to close.
-        shared_memory: Taken for compatibility, as are ``memmap``, ``share_individual_td``, ``policy_proof``,
-            ``non_blocking``, ``consolidate`` and ``daemon``: data goes through memory that workers share in any case.
+        share_individual_td: True for lazy stacks of the envs' data, also where it could be one tensor per leaf.
+        shared_memory: Taken for compatibility, as are ``memmap``, ``policy_proof``, ``non_blocking``, ``consolidate``
+            and ``daemon``: data goes through memory that workers share in any case.
         memmap: See above.
-        share_individual_td: See above.
         policy_proof: See above.
         non_blocking: See above.
         consolidate: See above.
@@ -85,6 +86,7 @@ class BatchedEnv(EnvGroup):
             "use_buffers": use_buffers,
             "mp_start_method": mp_start_method,
             "shutdown_timeout": shutdown_timeout,
+            "share_individual_td": bool(share_individual_td),
         }
         members = Members(num_workers, create_env_fn, create_env_kwargs)
         metas = self._look_at(members, metadata_from_workers, options)
@@ -92,6 +94,7 @@ class BatchedEnv(EnvGroup):
             _refuse_empty_groups(meta)
         super().__init__(metas, range(num_workers), _common_device(metas) if device is None else device)
         own = self.__dict__
+        own["_are_alike"] = own["_are_alike"] and not share_individual_td
         own["num_workers"] = num_workers
         own["_members"] = members
         own["_options"] = options

@@ -140,6 +140,9 @@ class EnvGroup(EnvBase):
             raise TensorEnvError(f"list_of_kwargs: expected {len(self._ids)} dicts, one per env, got {len(each)}")
         return [{**common, **own} for own in each]
 
+    def _check_reset_masks(self, td: TensorDictBase) -> None:
+        self._masks(td)
+
     def _masks(self, td: TensorDictBase) -> list[tuple[Any, torch.Tensor]]:
         """The masks of a partial reset, by key: the root's alone, or those of all levels."""
         found = [(key, mask) for key in self.reset_keys if (mask := td.get(key, None)) is not None]

@@ -16,6 +16,7 @@ from tensordict import TensorDictBase, is_leaf_nontensor
 from shoal.adapters.tensordict_env import APPLY, Wish
 from shoal.errors import FaultError, NothingInFlight, TensorEnvError
 from shoal.faces.torchrl.batched.crossing import Traffic, crossings_of
+from shoal.faces.torchrl.batched.shapes import check_shapes, fixed_shapes
 from shoal.faces.torchrl.batched.stacking import stack_rows
 
 if TYPE_CHECKING:
@@ -196,14 +197,18 @@ class InProcess:
         envs: The envs.
         device: Where data is wanted.
         is_one_kind: Whether their data can be stacked leaf by leaf.
+        holds_specs: Whether they have to keep to the shapes of their specs.
     """
 
     hands_on_all = True
 
-    def __init__(self, envs: Sequence[Any], device: torch.device | None, *, is_one_kind: bool) -> None:
+    def __init__(
+        self, envs: Sequence[Any], device: torch.device | None, *, is_one_kind: bool, holds_specs: bool = True
+    ) -> None:
         self.envs = list(envs)
         self.device = device
         self._is_one_kind = is_one_kind
+        self._shapes = [fixed_shapes(env.output_spec) if holds_specs else {} for env in envs]
         self._inputs = [[*env.action_keys, *env.state_keys] for env in envs]
         self._steps = [[*env.observation_keys, *env.reward_keys, *env.done_keys] for env in envs]
         self._firsts = [[*env.observation_keys, *env.done_keys] for env in envs]
@@ -215,7 +220,7 @@ class InProcess:
             env = self.envs[i]
             given = self._brought(given.select(*self._inputs[i], strict=False), env)
             rows.append(env.step(given).get("next").select(*self._steps[i], strict=False))
-        return self._stacked(rows)
+        return self._stacked(ids, rows)
 
     def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> tuple[TensorDictBase, Following] | None:
         """There is no shorter way here."""
@@ -230,14 +235,15 @@ class InProcess:
             env = self.envs[i]
             own = None if td is None else self._brought(td.copy(), env)
             rows.append(env.reset(own, **more).select(*self._firsts[i], strict=False))
-        return self._stacked(rows)
+        return self._stacked(ids, rows)
 
     def _brought(self, td: TensorDictBase, env: Any) -> TensorDictBase:
         """Data where the env wants it."""
         return td if env.device is None or env.device == td.device else td.to(env.device)
 
-    def _stacked(self, rows: list[TensorDictBase]) -> TensorDictBase:
+    def _stacked(self, ids: Sequence[int], rows: list[TensorDictBase]) -> TensorDictBase:
         stacked = stack_rows(rows, lazily=not self._is_one_kind)
+        check_shapes(ids, rows, stacked, self._shapes)
         if self.device is None:
             return stacked.clear_device_() if stacked.device is not None else stacked
         return stacked if stacked.device == self.device else stacked.to(self.device)

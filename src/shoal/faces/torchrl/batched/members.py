@@ -28,6 +28,7 @@ class Members:
         makers: One per env.
         kwargs: One dict per env.
         is_single_task: Whether one callable makes them all.
+        is_updated: Whether the arguments have been changed since.
     """
 
     def __init__(self, count: int, makers: Maker | Sequence[Maker], kwargs: Kwargs = None) -> None:
@@ -39,6 +40,7 @@ class Members:
             _check_maker(maker)
         if not self.is_single_task and all(maker is given[0] for maker in given):
             self.is_single_task = True
+        self.is_updated = False
         self.makers: list[Maker] = given
         self.kwargs = _each(kwargs, count)
         if any(self.kwargs) and any(isinstance(maker, EnvCreator) for maker in given):
@@ -49,6 +51,7 @@ class Members:
 
     def update(self, kwargs: Kwargs) -> None:
         """Change keyword arguments: what is given is added to what was there."""
+        self.is_updated = True
         for own, more in zip(self.kwargs, _each(kwargs, len(self)), strict=True):
             own.update(more)
 
@@ -68,9 +71,13 @@ class Members:
             kinds.append(kind)
         return kinds
 
-    def metadata(self) -> list[EnvMetaData]:
-        """What each env is, from throw-away ones: one per different way of making them."""
-        kinds = self.kinds()
+    def metadata(self, *, by_kwargs: bool = False) -> list[EnvMetaData]:
+        """What each env is, from throw-away ones: one per function that makes them.
+
+        Args:
+            by_kwargs: Whether envs of one function may differ by their arguments, and are looked at for each.
+        """
+        kinds = [0] * len(self) if self.is_single_task and not by_kwargs else self.kinds()
         known = {kind: get_env_metadata(self.makers[kind], self.kwargs[kind]) for kind in dict.fromkeys(kinds)}
         return [known[kind] for kind in kinds]
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.adapters.tensordict_env import PACE
 from shoal.build import make_pool, warm_up
-from shoal.errors import StateError
+from shoal.errors import StateError, TensorEnvError
 from shoal.faces.torchrl.batched.attributes import RemoteAttribute
 from shoal.faces.torchrl.batched.base import BatchedEnv
+from shoal.faces.torchrl.batched.crossing import are_alike
 from shoal.faces.torchrl.batched.hosts import Host, OnPool
 from shoal.faces.torchrl.batched.probing import look_in_worker
 from shoal.faces.torchrl.batched.serial import SerialEnv
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from shoal.adapters.tensordict_env import Crossing
     from shoal.faces.torchrl.batched.members import Members
+    from shoal.faces.torchrl.env_base import EnvBase
     from shoal.faces.torchrl.metadata import EnvMetaData
     from shoal.pool import Pool
     from shoal.stats import PoolStats
@@ -55,7 +57,7 @@ class ParallelEnv(BatchedEnv):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A ``SerialEnv`` for one env, if that is wished."""
         if kwargs.get("serial_for_single") and 1 in (*args[:1], kwargs.get("num_workers")):
-            own = ("num_processes", "step_timeout", "auto_wrap_envs", "mp_start_method")
+            own = ("num_processes", "step_timeout", "auto_wrap_envs", "mp_start_method", "metadata_from_workers")
             return SerialEnv(*args, **{name: value for name, value in kwargs.items() if name not in own})
         return super().__new__(cls)
 
@@ -76,13 +78,27 @@ class ParallelEnv(BatchedEnv):
         self.__dict__["_patience_s"] = step_timeout
 
     def _look_at(self, members: Members, from_workers: bool, options: dict[str, Any]) -> list[EnvMetaData]:
-        if from_workers:
-            return look_in_worker(members, options["mp_start_method"])
-        return members.metadata()
+        if not from_workers:
+            return members.metadata()
+        if options["use_buffers"]:
+            raise TensorEnvError("use_buffers: with metadata_from_workers nothing can be laid out before workers start")
+        metas = look_in_worker(members, options["mp_start_method"])
+        if not are_alike(metas):
+            raise TensorEnvError(
+                "metadata_from_workers: the envs differ in keys, shapes or dtypes; make them of one kind"
+            )
+        self.__dict__["_starts_at_once"] = True
+        return metas
+
+    def _after_init(self) -> EnvBase:
+        if self.__dict__.get("_starts_at_once"):
+            self.start()
+        return self
 
     def _open(self) -> Host:
         all_loose = self._options["use_buffers"] is False
-        return OnPool(self._make_pool, self._metas, self.device, all_loose=all_loose)
+        stack = "lazy" if self._options["share_individual_td"] else "as_alike"
+        return OnPool(self._make_pool, self._metas, self.device, all_loose=all_loose, stack=stack)
 
     def _make_pool(self, crossings: Sequence[Crossing], has_loose: bool) -> Pool:
         options, members = self._options, self._members

@@ -5,15 +5,20 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, TensorEnvError
 from shoal.faces.torchrl.batched.array_host import array_host
 from shoal.faces.torchrl.batched.attributes import attributes_here
 from shoal.faces.torchrl.batched.base import BatchedEnv
 from shoal.faces.torchrl.batched.crossing import crossings_of
 from shoal.faces.torchrl.batched.hosts import Host, InProcess
+from shoal.faces.torchrl.batched.shapes import fixed_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import torch
+
+    from shoal.faces.torchrl.batched.shapes import Shapes
 
 
 class SerialEnv(BatchedEnv):
@@ -35,6 +40,8 @@ class SerialEnv(BatchedEnv):
     def __init__(self, num_workers: int, create_env_fn: Any, **options: Any) -> None:
         if options.get("mp_start_method") is not None:
             raise _NoProcesses("mp_start_method: a SerialEnv starts no processes; use ParallelEnv")
+        if options.get("metadata_from_workers"):
+            raise _NoProcesses("metadata_from_workers: a SerialEnv has no workers; use ParallelEnv")
         super().__init__(num_workers, create_env_fn, **options)
 
     def _open(self) -> Host:
@@ -43,15 +50,33 @@ class SerialEnv(BatchedEnv):
             env = self._members.build(place)
             # A function may hand out one env again and again, which cannot be in two states.
             envs.append(deepcopy(env) if any(env is other for other in envs) else env)
-        crossings = crossings_of(self._metas)
-        quick = array_host(envs, crossings, self.device)
+        # Who sends data as it is, or has changed the arguments since, may get other envs than were looked at.
+        holds_specs = self._options["use_buffers"] is not False
+        if holds_specs and not self._members.is_updated:
+            for place, (env, meta) in enumerate(zip(envs, self._metas, strict=True)):
+                _refuse_others(place, fixed_shapes(env.output_spec), fixed_shapes(meta.specs["output_spec"]))
+        quick = array_host(envs, crossings_of(self._metas), self.device) if self._are_alike else None
         if quick is not None:
             return quick
-        return InProcess(envs, self.device, is_one_kind=self._are_alike)
+        return InProcess(envs, self.device, is_one_kind=self._are_alike, holds_specs=holds_specs)
 
     def _attributes(self, ids: Sequence[int], name: str) -> Any:
         host = self._running()
         return attributes_here([host.envs[i] for i in ids], name)  # type: ignore[attr-defined]
+
+
+def _refuse_others(place: int, found: Shapes, expected: Shapes) -> None:
+    """Refuse an env that is not like the one that the specs of the batch come from."""
+    for key in found.keys() | expected.keys():
+        if found.get(key) != expected.get(key):
+            raise TensorEnvError(
+                f"env {place}: {key!r} has shape {_told(found.get(key))}, and the env that the specs are from has "
+                f"{_told(expected.get(key))}; for envs that differ, give a list of different functions, one per env"
+            )
+
+
+def _told(shape: torch.Size | None) -> str:
+    return "none" if shape is None else str(tuple(shape))
 
 
 class _NoProcesses(ArgumentError, TypeError):

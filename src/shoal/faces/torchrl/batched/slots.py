@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import torch
 from shoal.adapters.tensordict_env import Crossing, TensorDictEnv
 from shoal.build import preload_if_loaded
 from shoal.errors import ArgumentError
+from shoal.faces import torchrl as face
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,9 +56,8 @@ class MakeSlot:
 
 
 def filters_warnings() -> bool:
-    """Whether workers are to be silent: ``shoal.faces.torchrl.filter_warnings_subprocess``, True unless it is set."""
-    face = sys.modules["shoal.faces.torchrl"]
-    return bool(face.__dict__.get("filter_warnings_subprocess", True))
+    """Whether workers are to be silent, which ``shoal.faces.torchrl.filter_warnings_subprocess`` says."""
+    return bool(face.filter_warnings_subprocess)
 
 
 def patience_s() -> float:

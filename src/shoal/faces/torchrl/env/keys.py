@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tensordict import TensorDictBase, is_non_tensor
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from tensordict import TensorDictBase
 
     from shoal.faces.torchrl.specs import Composite
 
@@ -51,3 +51,15 @@ def level_of(td: TensorDictBase, path: Path) -> TensorDictBase | None:
             return None
     level: TensorDictBase = found
     return level
+
+
+def is_nested(value: Any) -> bool:
+    """Whether an entry is a level of its own."""
+    return isinstance(value, TensorDictBase) and not is_non_tensor(value)
+
+
+def drop(td: TensorDictBase, path: Path) -> None:
+    """Take an entry out of the data, if it is there."""
+    here = level_of(td, path[:-1])
+    if here is not None and here.get(path[-1], None) is not None:
+        here.pop(path[-1])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase, is_non_tensor, is_tensor_collection
 
-from shoal.faces.torchrl.env.keys import Path, level_of
+from shoal.faces.torchrl.env.keys import Path, drop, is_nested, level_of
 from shoal.faces.torchrl.fast_td import entries_of
 
 if TYPE_CHECKING:
@@ -46,27 +46,24 @@ def take_reset_masks(td: TensorDictBase, plan: EnvPlan) -> Masks:
     if root is None and not plan.root_done:
         return nested
     for path, _ in nested:
-        _drop(td, path)
+        drop(td, (*path, "_reset"))
     return [] if root is None else [((), root)]
 
 
-def drop_reset_masks(td: TensorDictBase, plan: EnvPlan) -> None:
-    """Take all masks of resets out of the data."""
+def drop_reset_masks(td: TensorDictBase) -> None:
+    """Take all masks of resets out of the data, at every level."""
+    if isinstance(td, LazyStackedTensorDict):
+        for row in td.tensordicts:
+            drop_reset_masks(row)
+        return
     entries = entries_of(td)
-    if entries is not None:
-        entries.pop("_reset", None)
+    if entries is None:
+        drop(td, ("_reset",))
     else:
-        _drop(td, ())
-    if not plan.is_flat:
-        for level in plan.levels:
-            if level.path:
-                _drop(td, level.path)
-
-
-def _drop(td: TensorDictBase, path: Path) -> None:
-    here = level_of(td, path)
-    if here is not None and here.get("_reset", None) is not None:
-        here.pop("_reset")
+        entries.pop("_reset", None)
+    for value in (td if entries is None else entries).values():
+        if type(value) is not torch.Tensor and is_nested(value):
+            drop_reset_masks(value)
 
 
 def keep_unreset(fresh: TensorDictBase, given: TensorDictBase, masks: Masks) -> TensorDictBase:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import NonTensorData, NonTensorStack
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack
 
 from shoal.errors import TensorEnvError
+from shoal.faces.torchrl.env.declared import Names, has_strays, names_of, strays
 from shoal.faces.torchrl.env.done import Checked, DoneLevel, complete_flags, done_levels
-from shoal.faces.torchrl.env.keys import NestedKey, Path, leaf_keys, level_of, path_of
+from shoal.faces.torchrl.env.keys import NestedKey, Path, drop, leaf_keys, level_of, path_of
 from shoal.faces.torchrl.fast_td import build, entries_of
 from shoal.faces.torchrl.mdp import step_mdp
 
@@ -50,12 +51,15 @@ class EnvPlan:
     """
 
     __slots__ = (
+        "_declared",
         "_dropped",
         "_env",
         "_flat_rewards",
         "_is_plain",
+        "_leaves",
         "_root_level",
         "_root_shape",
+        "_strays",
         "actions",
         "batch_size",
         "deciding",
@@ -85,6 +89,12 @@ class EnvPlan:
         self._root_shape = self.levels[0].shape if self.is_flat else torch.Size()
         self._flat_rewards = [(leaf.path[0], leaf.shape) for leaf in self.rewards] if self.is_flat else []
         self._dropped = tuple(leaf.path[0] for leaf in self.rewards) if self.is_flat else ()
+        self._declared: Names = names_of(
+            env.full_observation_spec, env.full_done_spec, env.full_reward_spec, env.full_state_spec
+        )
+        self._leaves = frozenset(name for name, below in self._declared.items() if below is None)
+        # Kept by the env, which outlives its plans.
+        self._strays: set[Path] = env._strays
         self.lone_action = self.actions[0] if self.is_flat and len(self.actions) == 1 else None
 
     # -- checks -------------------------------------------------------------------------------------------------------
@@ -103,12 +113,18 @@ class EnvPlan:
 
     # -- completion ---------------------------------------------------------------------------------------------------
 
-    def complete_step(self, out: TensorDictBase) -> None:
-        """Give what ``_step`` returned the rewards' and flags' shapes, and the flags it left out."""
+    def complete_step(self, out: TensorDictBase, given: TensorDictBase | None = None) -> None:
+        """Give what ``_step`` returned the rewards' and flags' shapes, and the flags it left out.
+
+        Args:
+            out: What it returned, changed in place.
+            given: What it was given. What that has under ``next`` is not the env's own.
+        """
         entries = entries_of(out) if self._is_plain else None
         if entries is None:
             self._complete_rewards(out)
             self.complete_done(out)
+            self._note_strays(out, given)
             return
         for name, shape in self._flat_rewards:
             reward = entries.get(name)
@@ -117,6 +133,13 @@ class EnvPlan:
             if reward.shape != shape:
                 entries[name] = _shaped(reward, shape)
         complete_flags(entries, self._root_level, self._root_shape, self._env)  # type: ignore[arg-type]
+        if not self._leaves.issuperset(entries):
+            self._note_strays(out, given)
+
+    def _note_strays(self, out: TensorDictBase, given: TensorDictBase | None) -> None:
+        if has_strays(out, self._declared):
+            preset = None if given is None else given.get("next", None)
+            self._strays.update(strays(out, preset, self._declared))
 
     def complete_done(self, out: TensorDictBase) -> None:
         """Infer the flags that are missing at any level."""
@@ -145,7 +168,11 @@ class EnvPlan:
     # -- from one step to the next ------------------------------------------------------------------------------------
 
     def advance(self, td: TensorDictBase) -> TensorDictBase:
-        """The root of the next step: what ``next`` holds, without rewards, over what the root held."""
+        """The root of the next step: what ``next`` holds, without rewards, over what the root held.
+
+        What the env returns and no spec declares is not taken along, unless the root has held it before: the roots of a
+        rollout would not be alike. What others have put under ``next`` is theirs to carry on.
+        """
         entries = entries_of(td)
         inside = None if entries is None else entries_of(entries.get("next"))
         if not self.is_flat or entries is None or inside is None:
@@ -162,9 +189,14 @@ class EnvPlan:
                 if joined is None:
                     return self._advance_nested(td)
                 root[key] = joined
-        return build(root, td.batch_size, td.device)
+        advanced = build(root, td.batch_size, td.device)
+        return self._without_strays(advanced, td) if self._strays else advanced
 
     def _advance_nested(self, td: TensorDictBase) -> TensorDictBase:
+        if isinstance(td, LazyStackedTensorDict):
+            rows = [self.advance(row) for row in td.unbind(td.stack_dim)]
+            stacked: TensorDictBase = LazyStackedTensorDict.lazy_stack(rows, td.stack_dim)
+            return stacked
         advanced = step_mdp(
             td,
             exclude_action=False,
@@ -172,7 +204,15 @@ class EnvPlan:
             done_keys=[key for level in self.levels for key in level.keys],
             action_keys=[leaf.key for leaf in self.actions],
         )
-        return advanced.exclude("_step", "_reset", inplace=True)
+        advanced = advanced.exclude("_step", "_reset", inplace=True)
+        return self._without_strays(advanced, td) if self._strays else advanced
+
+    def _without_strays(self, advanced: TensorDictBase, before: TensorDictBase) -> TensorDictBase:
+        for path in self._strays:
+            here = level_of(before, path[:-1])
+            if here is None or here.get(path[-1], None) is None:
+                drop(advanced, path)
+        return advanced
 
     # -- ends of episodes ---------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from shoal.faces.torchrl.env.keys import path_of
+
 if TYPE_CHECKING:
     from shoal.faces.torchrl.env_base import EnvBase
 
@@ -45,11 +47,21 @@ def _finished(env: EnvBase, options: dict[str, Any]) -> EnvBase:
 
         finished = AutoResetEnv(finished, AutoResetTransform(replace=options.get("auto_reset_replace", True)))
     if options.get("policy") is not None:
-        from shoal.faces.torchrl.transforms.primer import primers_of
-
-        for primer in primers_of(options["policy"]):
-            finished = finished.append_transform(primer)
+        finished = _prepared_for(finished, options["policy"])
     wished = options.get("compile")
     if wished:
         finished.compile(**(wished if isinstance(wished, dict) else {}))
     return finished
+
+
+def _prepared_for(env: EnvBase, policy: Any) -> EnvBase:
+    """The env with the transforms that a policy with a state needs: its first values, and where episodes begin."""
+    from shoal.faces.torchrl.transforms.init_tracker import InitTracker
+    from shoal.faces.torchrl.transforms.primer import primers_of
+
+    primers = list(primers_of(policy))
+    if primers and not any(path_of(key)[-1] == "is_init" for key in env.observation_keys):
+        env = env.append_transform(InitTracker())
+    for primer in primers:
+        env = env.append_transform(primer)
+    return env

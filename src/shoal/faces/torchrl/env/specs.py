@@ -14,7 +14,7 @@ from torch import nn
 
 from shoal.errors import ArgumentError, SpecError, TensorEnvError
 from shoal.faces.torchrl.env.done import complete_done_spec, done_levels
-from shoal.faces.torchrl.env.keys import NestedKey, leaf_keys
+from shoal.faces.torchrl.env.keys import NestedKey, Path, leaf_keys
 from shoal.faces.torchrl.env.spec_fields import FullSpecField, KeysField, LeafSpecField, UnbatchedField
 from shoal.faces.torchrl.specs import Categorical, Composite, Unbounded
 
@@ -42,6 +42,7 @@ class EnvSpecs(nn.Module):
 
     _batch_locked = True
     _kept: dict[str, Any]
+    _strays: set[Path]
     _batch_size: torch.Size
     _device: torch.device | None
 
@@ -51,6 +52,7 @@ class EnvSpecs(nn.Module):
         own["_batch_size"] = batch_size
         own["_device"] = device
         own["_kept"] = {}
+        own["_strays"] = set()  # where steps have returned what no spec declares
         own["_age"] = 0  # counts the changes of the specs, for the envs that build theirs on these
         own["_specs_locked"] = False
         own["_built"] = False
@@ -122,9 +124,12 @@ class EnvSpecs(nn.Module):
 
     @device.setter
     def device(self, value: Any) -> None:
-        if self.__dict__["_built"] or self.__dict__["_device"] is not None:
+        if self.__dict__["_device"] is not None:
             raise TensorEnvError(f"{type(self).__name__}.device is set: move the env with env.to({value!r})")
-        self.__dict__["_device"] = None if value is None else torch.device(value)
+        if self.__dict__["_built"] and value is not None:
+            self.to(value)
+        else:
+            self.__dict__["_device"] = None if value is None else torch.device(value)
 
     # -- locks and what is kept under them ----------------------------------------------------------------------------
 
@@ -169,6 +174,7 @@ class EnvSpecs(nn.Module):
     def _forget(self) -> None:
         own = self.__dict__
         own["_kept"].clear()
+        own["_strays"].clear()
         own["_age"] += 1
 
     def _keep(self, name: str, work_out: Callable[[], T]) -> T:

@@ -76,6 +76,8 @@ class Stepping(EnvSpecs):
         masks: masking.Masks = []
         if tensordict is not None:
             plan.check_batch(tensordict, "reset")
+            if not plan.is_flat:
+                self._check_reset_masks(tensordict)
             masks = masking.take_reset_masks(tensordict, plan)
         if set_state is not None or self.supports_set_state:
             kwargs = self._with_state(tensordict, set_state, kwargs)
@@ -85,13 +87,15 @@ class Stepping(EnvSpecs):
         plan.complete_done(fresh)
         if not self._allow_done_after_reset:
             self._check_running(fresh, masks, plan)
-        masking.drop_reset_masks(fresh, plan)
-        if tensordict is None:
-            return fresh
-        if masks:
-            fresh = masking.keep_unreset(fresh, tensordict, masks)
-        masking.drop_reset_masks(tensordict, plan)
-        return tensordict.update(fresh)
+        if tensordict is not None:
+            if masks:
+                fresh = masking.keep_unreset(fresh, tensordict, masks)
+            fresh = tensordict.update(fresh)
+        masking.drop_reset_masks(fresh)
+        return fresh
+
+    def _check_reset_masks(self, td: TensorDictBase) -> None:
+        """Refuse masks that a reset cannot follow; a level without one is reset as a whole here."""
 
     def _with_state(self, td: TensorDictBase | None, set_state: bool | None, kwargs: dict[str, Any]) -> dict[str, Any]:
         if not self.supports_set_state:
@@ -148,16 +152,29 @@ class Stepping(EnvSpecs):
                 stepped: under ``"next"`` they keep the observations they have here.
 
         Returns:
-            The same TensorDict, with what follows under ``"next"``.
+            The same TensorDict, with what follows under ``"next"``; a new one if an env that takes any batch leaves out
+            rows.
         """
-        out = self._following(tensordict)
         entries = entries_of(tensordict)
+        if entries is None or "_step" in entries:
+            tensordict = self._kept_apart(tensordict)
+            entries = entries_of(tensordict)
+        out = self._following(tensordict)
         if entries is not None and out.batch_size == tensordict.batch_size:
             device = tensordict.device
             if device is None or device == out.device:
                 entries["next"] = out
                 return tensordict
         return tensordict.set("next", out)
+
+    def _kept_apart(self, td: TensorDictBase) -> TensorDictBase:
+        """What a step is written to: a copy if an env that takes any batch makes it with some rows only."""
+        mask = None if self._plan().fixed_batch else td.get("_step", None)
+        if mask is None or mask.all():
+            return td
+        apart = td.copy()
+        td.pop("_step")
+        return apart
 
     def _following(self, td: TensorDictBase) -> TensorDictBase:
         """What goes under ``"next"``."""
@@ -174,7 +191,7 @@ class Stepping(EnvSpecs):
         out = self._step(td)
         if out is td or type(out) is not TensorDict:
             self._check_returned(out, td, "_step")
-        plan.complete_step(out)
+        plan.complete_step(out, td)
         if self.run_type_checks:
             self._check_types(out)
         return out

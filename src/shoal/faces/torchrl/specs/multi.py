@@ -14,7 +14,7 @@ from shoal.faces.torchrl.specs.categorical import Categorical
 from shoal.faces.torchrl.specs.dtypes import as_device
 from shoal.faces.torchrl.specs.masks import allowed, checked_mask, draw
 from shoal.faces.torchrl.specs.one_hot import OneHot
-from shoal.faces.torchrl.specs.shapes import as_size, concrete, fits
+from shoal.faces.torchrl.specs.shapes import as_size, concrete, dims_used, explicit_index, fits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +88,31 @@ class MultiCategorical(TensorSpec):
             Categorical(n, shape=self.shape[:-1], device=self.device, dtype=self._kind, mask=mask)
             for n, mask in zip(self._flat_nvec(), masks, strict=True)
         ]
+
+    def __getitem__(self, index: Any) -> MultiCategorical:
+        """The spec of some elements; the last dim can be indexed too, and is 1 then for a single element."""
+        parts = explicit_index(index, self.shape)
+        is_whole = bool(parts) and isinstance(parts[-1], slice) and parts[-1] == slice(None)
+        if sum(dims_used(part) for part in parts) < len(self.shape) or parts[-1] is None or is_whole:
+            rows: MultiCategorical = super().__getitem__(parts[:-1] if is_whole else index)
+            return rows
+        counts = self._nvec[parts]
+        return MultiCategorical(
+            counts.reshape(counts.shape or 1),
+            device=self.device,
+            dtype=self.dtype,
+            mask=None if self.mask is None else self._mask_at(self.mask, parts),
+            remove_singleton=self.remove_singleton,
+        )
+
+    def _mask_at(self, mask: torch.Tensor, parts: tuple[Any, ...]) -> torch.Tensor:
+        """The masks of some elements one after the other, for an index that reaches the last dim."""
+        *lead, last = parts
+        masks, chosen = self._masks(mask), torch.arange(self.shape[-1])[last]
+        if chosen.ndim:
+            return torch.cat([masks[at] for at in chosen.tolist()], -1)[tuple(lead)]
+        own = masks[int(chosen)][tuple(lead)]
+        return own if own.ndim == 1 else own.flatten(-2)
 
     def rand(self, shape: Any = None) -> torch.Tensor:
         """Random outcomes, each allowed one as likely as any other."""

@@ -112,15 +112,15 @@ def select_op(dim: int, position: int) -> ShapeOp:
 
 def index_op(index: Any, shape: torch.Size) -> ShapeOp:
     """Index dims of this shape, as a tensor is indexed."""
-    parts = _explicit_index(index, shape)
+    parts = explicit_index(index, shape)
     return lambda tensor: tensor[parts]
 
 
-def _explicit_index(index: Any, shape: torch.Size) -> tuple[Any, ...]:
+def explicit_index(index: Any, shape: torch.Size) -> tuple[Any, ...]:
     """The index as a tuple without an ellipsis, so that it means the same on a tensor with more dims behind."""
     parts = index if isinstance(index, tuple) else (index,)
     plain = [_index_part(part) for part in parts]
-    used = sum(_dims_used(part) for part in plain)
+    used = sum(dims_used(part) for part in plain)
     missing = len(shape) - used
     if missing < 0:
         raise IndexError(f"too many indices ({used}) for a spec with {len(shape)} dims that can be indexed: {index!r}")
@@ -143,7 +143,8 @@ def _index_part(part: Any) -> Any:
     return int(tensor) if tensor.ndim == 0 else tensor
 
 
-def _dims_used(part: Any) -> int:
+def dims_used(part: Any) -> int:
+    """How many dims a part of an index is about."""
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
     is_mask = isinstance(part, torch.Tensor) and part.dtype is torch.bool
@@ -154,7 +155,7 @@ def _check_positions(parts: Sequence[Any], shape: torch.Size) -> None:
     """A tensor without memory is not checked by torch when it is indexed with positions."""
     dim = 0
     for part in parts:
-        used = _dims_used(part)
+        used = dims_used(part)
         size = shape[dim] if used else -1
         if isinstance(part, slice) and size < 0 and used and part != slice(None):
             raise IndexError(f"dim {dim} can be of any size, so that {part} of it is not known")

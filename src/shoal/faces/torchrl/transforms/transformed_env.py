@@ -235,6 +235,9 @@ class TransformedEnv(EnvBase):
 
     # -- reset and step -----------------------------------------------------------------------------------------------
 
+    def _check_reset_masks(self, td: TensorDictBase) -> None:
+        self._base._check_reset_masks(td)
+
     def _with_state(self, td: Any, set_state: bool | None, kwargs: dict[str, Any]) -> dict[str, Any]:
         # Whether there is a state in the data, and whether it can be set, is for the env inside to say.
         return kwargs if set_state is None else {**kwargs, "set_state": set_state}
