@@ -195,3 +195,23 @@ def test_a_batch_is_as_long_as_its_ids() -> None:
     assert len(batch) == 2
     assert not batch.infos
     assert not batch.finals
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        (7, 2**63 + 5, "O"),
+        (np.uint8(3), np.int8(-1), "i"),
+        (2**53 + 1, 0.5, "O"),
+        (np.timedelta64(3, "s"), np.timedelta64(3, "ms"), "O"),
+    ],
+    ids=repr,
+)
+def test_numbers_that_would_not_survive_in_an_array_are_kept_as_they_are(first: Any, second: Any, kind: str) -> None:
+    column = merge_infos(2, [(0, {"x": first}), (1, {"x": second})])["x"]
+    assert column.dtype.kind == kind
+    assert column.tolist() == [first, second]
+
+
+def test_times_of_some_rows_have_their_unit() -> None:
+    assert merge_infos(2, [(1, {"x": np.timedelta64(3, "s")})])["x"].dtype == np.dtype("m8[s]")

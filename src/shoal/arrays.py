@@ -220,7 +220,7 @@ class RowWriter:
         self.first = words(rows.first[block])
         tree = rows.spec.observation
         self.put_obs = tree_writer(tree, [column if column is None else column[block] for column in rows.obs], check)
-        self.put_final = tree_writer(tree, rows.final, check) if rows.final else None
+        self.put_final = tree_writer(tree, rows.final, check) if rows.layout.with_final else None
         self._fields = {name: column[block] for name, column in rows.info.items()}
 
     def put_info(self, row: int, info: dict[str, Any]) -> dict[str, Any]:

@@ -125,8 +125,8 @@ def _common_dtype(values: list[Any]) -> np.dtype[Any] | None:
         return dtype
     if type(first) not in (int, float, bool) and not isinstance(first, (np.number, np.ndarray)):
         return None
-    if len(kinds) == 1 and isinstance(first, np.number):
-        return np.dtype(type(first))
+    if len(kinds) == 1 and isinstance(first, np.number) and all([value.dtype == first.dtype for value in values]):
+        return first.dtype
     if kinds == {int} and (dtype := np.array(values).dtype).kind == "i":
         return dtype
     if not all(isinstance(value, (int, float, np.generic, np.ndarray)) for value in values):
@@ -147,6 +147,10 @@ def _common_dtype(values: list[Any]) -> np.dtype[Any] | None:
 
 
 def _survives(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    # There and back: numpy compares an int with a float as floats, and then a rounded one looks the same.
     with np.errstate(all="ignore"):
-        return np.array_equal(array.astype(dtype).astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
+        cast = array.astype(dtype)
+    if array.dtype.kind == cast.dtype.kind == "f":
+        return np.array_equal(cast.astype(array.dtype), array, equal_nan=True)
+    # By Python's numbers, which are compared as what they are. Numpy's would be made alike first, and then a number
+    # that was rounded, or has gone round, looks the same.
+    return bool(cast.tolist() == array.tolist())

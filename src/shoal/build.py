@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -193,7 +194,17 @@ def own_recipe(
             return None
     limit = task.time_limit if max_episode_steps is None else max_episode_steps
     recipe = recipe_for(task.env, num_envs, kwargs, wrappers, limit)
-    return replace(recipe, name=env, registered=registered)
+    return replace(recipe, name=env, registered=_made_spec(registered, given, limit))
+
+
+def _made_spec(registered: EnvSpec | None, given: Any, limit: int | None) -> EnvSpec | None:
+    """A registration as ``gymnasium.make`` leaves it with the env: with the keywords and the limit it was made with."""
+    if registered is None:
+        return None
+    spec = deepcopy(registered)
+    spec.kwargs = {**spec.kwargs, **(given if isinstance(given, Mapping) else given[0])}
+    spec.max_episode_steps = limit
+    return spec
 
 
 def _envpool_recipe(

@@ -29,6 +29,7 @@
     │   ├── EnvResetError
     │   ├── EnvStepError
     │   ├── EnvCallError      call, get_attr, set_attr or render failed inside an env
+    │   │   └── MissingAttribute  it has none of that name, or lacks one itself
     │   ├── EnvTimeout        an env did not answer before its deadline
     │   └── WorkerDied        the process that ran the env is gone
     ├── PolicyFailed          the policy of a command raised an exception
@@ -255,6 +256,10 @@ class EnvStepError(FaultError):
 
 class EnvCallError(FaultError):
     """A method call or attribute access failed inside an env."""
+
+
+class MissingAttribute(EnvCallError, AttributeError):
+    """A method call or attribute access failed inside an env, because there is no such attribute."""
 
 
 class EnvTimeout(FaultError, TimeoutError):

@@ -6,7 +6,7 @@ import os
 import traceback
 from dataclasses import dataclass
 
-from shoal.errors import FAULT_OF_PHASE, FaultError, Where, WorkerDied
+from shoal.errors import FAULT_OF_PHASE, FaultError, MissingAttribute, Where, WorkerDied
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,10 @@ class Fault:
     @property
     def kind(self) -> type[FaultError]:
         """The class of the error."""
-        return self.error_class or FAULT_OF_PHASE[self.where.phase]
+        if self.error_class is not None:
+            return self.error_class
+        is_missing = self.where.phase == "call" and isinstance(self.cause, AttributeError)
+        return MissingAttribute if is_missing else FAULT_OF_PHASE[self.where.phase]
 
     @property
     def loses_env(self) -> bool:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from shoal.arrays import has_true
 from shoal.errors import ActionError, ArgumentError, NotReset, StateError
+from shoal.slot import copy_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -138,10 +139,13 @@ def options_of(ids: Sequence[int], options: Any) -> list[dict[str, Any] | None]:
         >>> options_of([4, 7], [None, {"level": 2}])
         [None, {'level': 2}]
     """
+    if options is None:
+        return [None] * len(ids)
+    # Each env gets its own, so that what one of them does to it is seen by no other, and not by the caller.
     if not isinstance(options, (list, tuple)):
-        return [options] * len(ids)
+        return [copy_leaves(options) for _ in ids]
     if len(options) != len(ids):
         raise ArgumentError(f"options: expected {len(ids)} dicts, one per env that is reset, got {len(options)}")
     if odd := [type(own).__name__ for own in options if not (own is None or isinstance(own, dict))]:
         raise ArgumentError(f"options: expected a dict or None for each env, got {odd[0]}")
-    return list(options)
+    return [copy_leaves(own) for own in options]

@@ -10,6 +10,8 @@ This is the only place that knows the rule. Everything that runs Python envs run
 
 from __future__ import annotations
 
+from collections import deque
+from copy import copy
 from enum import StrEnum
 from math import isfinite
 from time import perf_counter
@@ -42,9 +44,9 @@ class Autoreset(StrEnum):
     @classmethod
     def parse(cls, value: Any) -> Autoreset:
         """An ``Autoreset`` from its name, or from Gymnasium's ``AutoresetMode``."""
-        name = getattr(value, "name", value)
+        name = str(getattr(value, "name", value)).lower()
         try:
-            return cls(str(name).lower())
+            return next((mode for mode in cls if mode.replace("_", "") == name), None) or cls(name)
         except ValueError:
             raise ArgumentError(f"autoreset: expected one of {[m.value for m in cls]}, got {value!r}") from None
 
@@ -241,13 +243,23 @@ class Slot:
 def copy_leaves(value: Any) -> Any:
     """A copy of a nested observation or info whose arrays and containers are its own."""
     if isinstance(value, np.ndarray):
-        return value.copy()
+        return value.copy() if value.dtype != object else _copy_of_objects(value)
     if isinstance(value, dict):
         return {key: item if item.__class__ in _ATOMS else copy_leaves(item) for key, item in value.items()}
     if isinstance(value, tuple):
         items = [copy_leaves(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return [copy_leaves(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [copy_leaves(item) for item in value]
+    # The items of a set cannot change, and a queue or a row of bytes has a way to be copied.
+    return copy(value) if isinstance(value, (set, deque, bytearray)) else value
+
+
+def _copy_of_objects(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    own = np.empty(array.size, object)
+    for place, item in enumerate(array.flat):
+        own[place] = copy_leaves(item)
+    return own.reshape(array.shape)
 
 
 def explain_step(result: Any, *, finite: bool = True) -> None:

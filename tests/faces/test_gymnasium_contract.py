@@ -72,10 +72,11 @@ def test_the_mode_is_declared_without_touching_the_env_class() -> None:
     assert "autoreset_mode" not in CountingEnv.metadata
 
 
-@pytest.mark.parametrize("value", ["disabled", "DISABLED", AutoresetMode.DISABLED])
-def test_the_mode_may_be_a_name_or_gymnasiums_own(value: Any) -> None:
-    with shoal.make_vec(CountingEnv, 2, engine="serial", autoreset=value) as envs:
-        assert envs.autoreset_mode is AutoresetMode.DISABLED
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_the_mode_may_be_a_name_or_gymnasiums_own(mode: AutoresetMode) -> None:
+    for value in (mode, mode.value, mode.name, mode.name.lower()):
+        with shoal.make_vec(CountingEnv, 2, engine="serial", autoreset=value) as envs:
+            assert envs.autoreset_mode is mode
 
 
 def test_an_env_that_is_not_registered_has_no_spec(make: Any) -> None:
@@ -687,3 +688,141 @@ def test_single_env_wrappers_run_where_the_env_runs(make: Any) -> None:
             np.testing.assert_array_equal(infos["episode"]["l"][over], infos["elapsed_step"][over])
             lengths += infos["episode"]["l"][over].tolist()
     assert len(lengths) > 10
+
+
+# ---------------------------------------------------------------------- nobody sees what another does
+
+
+class Levels(CountingEnv):
+    """Takes what it is told out of its options."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        obs, info = super().reset(seed=seed)
+        options["seen"].append(1)
+        return obs, {**info, "level": options.pop("level")}
+
+
+def test_every_env_has_options_of_its_own(make: Any) -> None:
+    options: dict[str, Any] = {"level": 5, "seen": []}
+    _, infos = make(Levels).reset(seed=1, options=options)
+    assert infos["level"].tolist() == [5, 5, 5]
+    assert options == {"level": 5, "seen": []}
+
+
+class Chooser(gym.Env[Any, Any]):
+    """Draws from its own action space, as an opponent that plays at random does."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Discrete(100)
+        self.action_space = spaces.Discrete(100)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.action_space.seed(seed)
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        return self.action_space.sample(), 0.0, False, False, {}
+
+
+def test_who_samples_from_the_spaces_takes_nothing_from_the_envs(make: Any) -> None:
+    envs = make(Chooser)
+    seen = []
+    for is_sampling in (False, True):
+        envs.reset(seed=1)
+        rows = []
+        for _ in range(6):
+            if is_sampling:
+                envs.single_action_space.sample()
+            rows.append(envs.step(zeros(envs))[0].tolist())
+        seen.append(rows)
+    assert seen[0] == seen[1]
+
+
+class Collecting(CountingEnv):
+    """Tells of things that it goes on changing."""
+
+    def __init__(self) -> None:
+        super().__init__(episode_length=2)
+        self.visited: set[int] = set()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.visited.clear()
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        self.visited.add(len(self.visited))
+        return obs, reward, terminated, truncated, {**info, "visited": self.visited}
+
+
+def test_what_an_env_has_told_stays_as_it_was(make: Any) -> None:
+    envs = make(Collecting, num_envs=1, autoreset="same_step")
+    envs.reset(seed=1)
+    first = envs.step(zeros(envs))[-1]
+    last = envs.step(zeros(envs))[-1]["final_info"]
+    assert first["visited"].tolist() == [{0}]
+    assert last["visited"].tolist() == [{0, 1}]
+
+
+class Bandit(gym.Env[Any, Any]):
+    """Shows nothing, and is over at once."""
+
+    observation_space = spaces.Dict({})
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return {}, {}
+
+    def step(self, action: Any) -> Any:
+        return {}, 1.0, True, False, {"arm": int(action)}
+
+
+def test_an_env_that_shows_nothing_has_a_last_info_all_the_same(make: Any) -> None:
+    envs = make(Bandit, autoreset="same_step")
+    envs.reset(seed=1)
+    infos = envs.step(np.array([0, 1, 2]))[-1]
+    assert infos["final_obs"].tolist() == [{}, {}, {}]
+    assert infos["final_info"]["arm"].tolist() == [0, 1, 2]
+
+
+class Namesake(CountingEnv):
+    """Uses names of shoal's own entries."""
+
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        return (*rest, {**info, "first": "mine", "extra": 1})
+
+
+def test_keys_of_shoals_own_are_left_out_with_a_word(make: Any) -> None:
+    envs = make(Namesake)
+    envs.reset(seed=1)
+    with pytest.warns(UserWarning, match=r"Namesake reports \['first'\]"):
+        infos = envs.step(zeros(envs))[-1]
+    assert infos["first"].tolist() == [False] * 3
+    assert "_first" not in infos
+    assert infos["extra"].tolist() == [1, 1, 1]
+    envs.step(zeros(envs))
+
+
+def test_a_missing_attribute_is_an_attribute_error(make: Any) -> None:
+    envs = make()
+    with pytest.raises(AttributeError, match="no attribute 'wings'") as caught:
+        envs.get_attr("wings")
+    assert isinstance(caught.value, EnvCallError)
+
+
+def test_compiled_envs_refuse_attributes_that_nobody_would_read() -> None:
+    with shoal.make_vec("CartPole-v1", 2) as envs:
+        with pytest.raises(AttributeError, match="CartPole has no field 'force_mag'; it has"):
+            envs.set_attr("force_mag", 50.0)
+        envs.set_attr("x", 0.5)
+        assert envs.get_attr("x") == (0.5, 0.5)
+
+
+def test_compiled_envs_have_the_spec_and_metadata_of_their_twins() -> None:
+    with shoal.make_vec("Pendulum-v1", 2, env_kwargs={"g": 9.0}, max_episode_steps=7) as envs:
+        assert (envs.spec.kwargs, envs.spec.max_episode_steps) == ({"g": 9.0}, 7)
+        assert envs.metadata["render_fps"] == 30
+    assert gym.spec("Pendulum-v1").max_episode_steps == 200

@@ -7,6 +7,7 @@ A slot speaks Gymnasium's language: ``reset(seed=, options=) -> (obs, info)`` an
 from __future__ import annotations
 
 import sys
+from copy import deepcopy
 from typing import Any
 
 from gymnasium import Space
@@ -62,12 +63,9 @@ def describe(env: Any, name: str) -> EnvSpec:
     # Only the adapter's own word counts: a Gymnasium env may call anything its players.
     adapter = sys.modules.get("shoal.adapters.pettingzoo")
     has_players = adapter is not None and isinstance(env, adapter.ParallelEnvAdapter)
-    for space in ("observation_space", "action_space"):
-        if not isinstance(getattr(env, space, None), Space):
-            raise SpecError(f"{space}: expected a space of Gymnasium's, got {getattr(env, space, None)!r}")
     return EnvSpec(
-        observation=SpaceTree(env.observation_space, "observation"),
-        action=SpaceTree(env.action_space, "action"),
+        observation=SpaceTree(_space(env, "observation_space"), "observation"),
+        action=SpaceTree(_space(env, "action_space"), "action"),
         id=name,
         metadata=dict(getattr(env, "metadata", None) or {}),
         render_mode=getattr(env, "render_mode", None),
@@ -76,6 +74,18 @@ def describe(env: Any, name: str) -> EnvSpec:
         players=env.players if has_players else (),
         player=env.player if has_players else None,
     )
+
+
+def _space(env: Any, name: str) -> Space[Any]:
+    """A copy of a space of an env: who samples from it must not draw the numbers that the env would have drawn.
+
+    Raises:
+        SpecError: If there is none.
+    """
+    space = getattr(env, name, None)
+    if not isinstance(space, Space):
+        raise SpecError(f"{name}: expected a space of Gymnasium's, got {space!r}")
+    return deepcopy(space)
 
 
 def _info_columns(env: Any) -> tuple[Field, ...]:

@@ -40,6 +40,7 @@ class PlainKernelEnv(gym.Env[Any, Any]):
         self._obs_tuple = leaves_tuple(kind.observation_space, "Obs")
         self._action_tuple = leaves_tuple(kind.action_space, "Action")
         self._twin: Any = None
+        self._own = frozenset((*vars(self), "spec", "np_random", "_np_random", "_np_random_seed"))
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; ``options`` may set what the kind declares as ``reset_options``."""
@@ -98,8 +99,13 @@ class PlainKernelEnv(gym.Env[Any, Any]):
         record = self.__dict__.get("record")
         if record is not None and name in record:
             setattr(record, name, value)
-        else:
-            super().__setattr__(name, value)
+            return
+        own = self.__dict__.get("_own")
+        if own is not None and name not in own:
+            # Gymnasium's env of the same kind may have it. What nobody reads must not look as if it were set.
+            kind, names = type(self.kind).__name__, list(self.kind.record_dtype().names or ())
+            raise AttributeError(f"{kind} has no field {name!r}; it has {names}")
+        super().__setattr__(name, value)
 
     def _blank(self) -> tuple[list[Any], Any]:
         """Room for the leaves of an observation, and the same in the form in which kernels write to it."""

@@ -42,6 +42,7 @@ class Acrobot(KernelEnv):
     max_episode_steps = 500
     reward_threshold = -100.0
     gymnasium_id = "Acrobot-v1"
+    render_fps = 15
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
         """Start hanging, almost at rest."""

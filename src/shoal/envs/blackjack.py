@@ -42,6 +42,7 @@ class Blackjack(KernelEnv):
     }
     constants = {"natural": False, "sab": False}
     gymnasium_id = "Blackjack-v1"
+    render_fps = 4
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
         """Deal two cards to the dealer and two to the player."""

@@ -35,6 +35,7 @@ class CliffWalking(KernelEnv):
     info = {"prob": np.float64}
     constants = {"is_slippery": False}
     gymnasium_id = "CliffWalking-v1"
+    render_fps = 4
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
         """Start at the left end of the cliff."""

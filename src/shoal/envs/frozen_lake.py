@@ -39,6 +39,7 @@ class FrozenLake(KernelEnv):
     state = {"tile": np.int64, "last_action": np.int64}
     info = {"prob": np.float64}
     gymnasium_id = "FrozenLake-v1"
+    render_fps = 4
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ class MountainCar(KernelEnv):
     max_episode_steps = 200
     reward_threshold = -110.0
     gymnasium_id = "MountainCar-v0"
+    render_fps = 30
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
         """Start at rest near the bottom of the valley."""
@@ -83,6 +84,7 @@ class MountainCarContinuous(KernelEnv):
     max_episode_steps = 999
     reward_threshold = 90.0
     gymnasium_id = "MountainCarContinuous-v0"
+    render_fps = 30
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
         """Start at rest near the bottom of the valley."""

@@ -49,6 +49,7 @@ class Pendulum(KernelEnv):
     reset_options = {"x_init": math.pi, "y_init": 1.0}
     max_episode_steps = 200
     gymnasium_id = "Pendulum-v1"
+    render_fps = 30
 
     def __init__(self, *, version: int = 1, **options: Any) -> None:
         if version not in (0, 1):

@@ -68,6 +68,7 @@ class Taxi(KernelEnv):
     max_episode_steps = 200
     reward_threshold = 8.0
     gymnasium_id = "Taxi-v4"
+    render_fps = 4
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
         """Start anywhere, with the passenger at one stop and bound for another."""

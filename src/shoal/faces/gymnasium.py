@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 Step = tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
 
+_OWN_KEYS = frozenset({"env_id", "elapsed_step", "first"})
 _MODES = {
     Autoreset.NEXT_STEP: AutoresetMode.NEXT_STEP,
     Autoreset.SAME_STEP: AutoresetMode.SAME_STEP,
@@ -60,6 +62,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         self.render_mode = spec.render_mode
         self.spec = spec.registered
         self._has_objects = spec.observation.has_objects
+        self._has_warned = False
         self._not_at_reset = {field.name for field in spec.info if not field.at_reset}
 
     # ------------------------------------------------------------------ Gymnasium's own calls
@@ -153,12 +156,28 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
     def _infos(self, batch: Batch, is_news: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
         told = _with_finals(batch) if batch.finals else batch.infos
         infos = merge_infos(len(batch), told) if told else {}
+        if not _OWN_KEYS.isdisjoint(infos):
+            self._leave_out(infos)
         if batch.fields:
             self._add_fields(infos, batch, is_news)
         infos["env_id"] = batch.env_id
         infos["elapsed_step"] = batch.elapsed_step
         infos["first"] = batch.first
         return infos
+
+    def _leave_out(self, infos: dict[str, Any]) -> None:
+        """Leave out what envs report under the names of shoal's own entries, and say so once."""
+        taken = sorted(_OWN_KEYS & infos.keys())
+        for key in taken:
+            del infos[key]
+            infos.pop(f"_{key}", None)
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"{self.pool.spec.id} reports {taken} in its infos. These are names of shoal's own entries, so what "
+                "the env says is left out; a wrapper that renames the keys keeps it",
+                stacklevel=4,  # where the pool was stepped
+            )
 
     def _add_fields(self, infos: dict[str, Any], batch: Batch, is_news: npt.NDArray[np.bool_] | None) -> None:
         """Add the info fields that are columns, each with the mask of the rows that have it."""

@@ -190,5 +190,5 @@ def test_an_id_that_somebody_took_over_is_theirs() -> None:
 
 def test_gymnasiums_spec_is_kept() -> None:
     with shoal.make_vec("Hopper-v5", 2) as envs:
-        assert envs.spec is gym.registry["Hopper-v5"]
+        assert envs.spec == gym.registry["Hopper-v5"]
         assert envs.spec.reward_threshold == 3800.0
