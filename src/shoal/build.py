@@ -14,7 +14,7 @@ from shoal.black_box import BlackBox, FaultFiles
 from shoal.engines.base import Engine, EngineConfig, Timeouts
 from shoal.engines.choose import build_engine
 from shoal.engines.kernel.installed import has_numba
-from shoal.engines.lane import closing_on_error
+from shoal.engines.starting import closing_on_error
 from shoal.envs.envpool import kind_of
 from shoal.errors import ArgumentError
 from shoal.nan_watch import POLICIES as NAN_POLICIES

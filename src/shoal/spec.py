@@ -149,10 +149,12 @@ class Leaf:
         if inside.all():
             return
         row = int(np.argwhere(~inside)[0][0])
-        raise ActionError(
-            f"{self.path}: {_row(row, ids)}: {_brief(array[row])} is outside {self.space}"
-            + ("; clip the action or wrap the env in gymnasium.wrappers.ClipAction" if self.dtype.kind == "f" else "")
-        )
+        hint = ""
+        if self.dtype.kind == "f":
+            is_number = not np.isnan(array[row]).any()
+            advice = "clip the action or wrap the env in gymnasium.wrappers.ClipAction"
+            hint = f"; {advice}" if is_number else "; NaN is no action, and comes from whoever chose it"
+        raise ActionError(f"{self.path}: {_row(row, ids)}: {_brief(array[row])} is outside {self.space}{hint}")
 
 
 class RawActions(list[Any]):

@@ -15,9 +15,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from shoal.engines.base import Command, EngineConfig, Request, sharers, shares
-from shoal.engines.lane import closing_on_error
 from shoal.engines.process import ProcessEngine
 from shoal.engines.serial import SerialEngine
+from shoal.engines.starting import closing_on_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -5,7 +5,6 @@ Serial, thread and process engines differ in where a lane runs and how it is wok
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import replace
 from math import isfinite
@@ -28,7 +27,7 @@ from shoal.engines.base import (
     row_layout,
 )
 from shoal.engines.measuring import measure
-from shoal.errors import EnvConstructError, SpecError, StateError, Where
+from shoal.errors import SpecError, StateError
 from shoal.faults import Fault, fault_from
 from shoal.keeping import keep, objection, put_back
 from shoal.seeding import GeneratorState, generator_of, give_generator
@@ -340,58 +339,3 @@ def answer(env: Any, call: Call) -> Any:
     getter = getattr(env, "get_wrapper_attr", None)
     attribute = getter(name) if getter else getattr(env, name)
     return attribute(*args, **kwargs) if operation == "call" and callable(attribute) else attribute
-
-
-def common_spec(specs: dict[int, EnvSpec], worker_of: Callable[[int], int | None]) -> EnvSpec:
-    """The spec that all envs share.
-
-    Raises:
-        EnvConstructError: If one differs, saying which and how.
-    """
-    reference = specs[min(specs)]
-    for env_id in sorted(specs):
-        difference = reference.difference(specs[env_id])
-        if difference:
-            raise EnvConstructError(
-                f"all envs of a pool must have the same spaces, but env {env_id} differs from env {min(specs)}: "
-                f"{difference}",
-                Where((env_id,), "construct", worker_of(env_id)),
-            )
-    return reference
-
-
-def construction_error(faults: Sequence[Fault]) -> EnvConstructError:
-    """One error for everything that failed while the envs were built; the first fault is its cause."""
-    first = faults[0]
-    ids = tuple(sorted(i for fault in faults for i in fault.where.env_ids))
-    error = EnvConstructError(
-        f"{len(ids)} env(s) could not be built: "
-        + "; ".join(f"{fault.where}: {fault.summary}" for fault in faults[:8])
-        + (f"; and {len(faults) - 8} more" if len(faults) > 8 else ""),
-        Where(ids, "construct", first.where.worker, first.where.pid),
-        first.traceback,
-    )
-    error.__cause__ = first.to_error() if first.cause is None else first.cause
-    return error
-
-
-def spared(config: EngineConfig, faults: Sequence[Fault]) -> dict[int, Fault]:
-    """The envs that a pool starts without.
-
-    Raises:
-        EnvConstructError: If it cannot, because it must not or because there would be none.
-    """
-    missing = {i: fault for fault in faults for i in fault.where.env_ids}
-    if missing and not (config.spares_failed_builds and len(missing) < config.num_envs):
-        raise construction_error(faults)
-    return missing
-
-
-@contextlib.contextmanager
-def closing_on_error(close: Callable[[], None]) -> Any:
-    """Run ``close`` if the block fails: a start that fails leaves nothing behind."""
-    try:
-        yield
-    except BaseException:
-        close()
-        raise

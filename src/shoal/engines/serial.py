@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from shoal.arrays import Rows
 from shoal.engines.base import Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.intake import intake_of
-from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
+from shoal.engines.lane import Lane
+from shoal.engines.starting import closing_on_error, common_spec, spared
 from shoal.faults import Fault
 
 if TYPE_CHECKING:

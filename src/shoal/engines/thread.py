@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from shoal.arrays import Rows, RowWriter
 from shoal.engines.base import PHASES, AwakeTime, Command, EngineConfig, Extra, Request, row_layout, shares
 from shoal.engines.intake import intake_of
-from shoal.engines.lane import Lane, closing_on_error, common_spec, spared
+from shoal.engines.lane import Lane
+from shoal.engines.starting import closing_on_error, common_spec, spared
 from shoal.errors import ClosedPool, EnvTimeout, Where
 from shoal.faults import Fault
 from shoal.machine import pin_thread

@@ -23,7 +23,8 @@ from shoal.engines.kernel.actions import ActionIntake
 from shoal.engines.kernel.loading import load_kernel, own_function
 from shoal.engines.kernel.source import HEADER, MODES, NO_LIMIT, columns
 from shoal.engines.kernel.threads import SharedRun
-from shoal.engines.lane import answer, common_spec, construction_error
+from shoal.engines.lane import answer
+from shoal.engines.starting import common_spec, construction_error
 from shoal.faults import Fault, fault_from
 from shoal.seeding import WORDS, set_words, words_of
 

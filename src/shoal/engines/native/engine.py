@@ -17,9 +17,10 @@ import numpy as np
 from shoal.arrays import Rows
 from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout, sharers
 from shoal.engines.kernel.installed import has_numba
-from shoal.engines.lane import answer, closing_on_error, construction_error
+from shoal.engines.lane import answer
 from shoal.engines.native.boundary import Boundary
 from shoal.engines.native.conductor import Conductor
+from shoal.engines.starting import closing_on_error, construction_error
 from shoal.errors import ArgumentError
 from shoal.faults import Fault, fault_from
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.arrays import Arena
 from shoal.engines.base import AwakeTime, EngineConfig
-from shoal.engines.lane import common_spec, spared
 from shoal.engines.process import shipping
 from shoal.engines.process.descriptors import FDS_PER_WORKER, FDS_TO_START, fds_for, require_descriptors
 from shoal.engines.process.launch import WorkerProcess, require_workers, start_method
@@ -21,6 +20,7 @@ from shoal.engines.process.notes import unpack_fault
 from shoal.engines.process.stderr import StderrRelay
 from shoal.engines.process.wire import Frame, FrameError, Kind, WireError
 from shoal.engines.process.worker import Boot, SharedFd
+from shoal.engines.starting import common_spec, spared
 from shoal.errors import ClosedPool, EnvTimeout, FaultError, ResourceError, Where, WorkerDied
 from shoal.faults import Fault
 from shoal.machine import usable_cores

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from shoal.arrays import Arena, Rows
 from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.intake import intake_of
-from shoal.engines.lane import closing_on_error
 from shoal.engines.process import shipping
 from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.crew import Crew, Patience
@@ -23,6 +22,7 @@ from shoal.engines.process.rounds import Rounds
 from shoal.engines.process.wake import Waiter
 from shoal.engines.process.watching import LaneWatch, blame
 from shoal.engines.process.wire import Kind, WireError
+from shoal.engines.starting import closing_on_error
 from shoal.errors import ClosedPool, ShoalError
 from shoal.faults import Fault, fault_from
 from shoal.machine import resident_bytes, usable_cores
