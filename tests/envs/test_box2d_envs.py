@@ -107,3 +107,11 @@ def test_pictures_need_pygame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pygame", None)  # type: ignore[arg-type]
     with pytest.raises(BackendUnavailable, match="needs pygame"):
         shoal.make_spec("CarRacing-v3")
+
+
+def test_continuous_actions_are_described_without_players_as_in_envpool() -> None:
+    shapes = {
+        task_id: shoal.make_spec(task_id).action_array_spec["action"].shape
+        for task_id in ("LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3")
+    }
+    assert shapes == {"LunarLander-v3": [-1], "LunarLanderContinuous-v3": [2], "BipedalWalker-v3": [4]}

@@ -7,14 +7,14 @@ beside the newer ones, with the same env behind both.
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import BackendUnavailable
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
-__all__ = ["OLD_IDS", "check_installed"]
+__all__ = ["OLD_IDS", "check_installed", "is_box2ds"]
 
 OLD_IDS = {
     "LunarLander-v2": "LunarLander-v3",
@@ -25,13 +25,24 @@ OLD_IDS = {
 _HOME = "gymnasium.envs.box2d"
 
 
+def is_box2ds(env: Any) -> bool:
+    """Whether something is Gymnasium's registration of one of its Box2D envs.
+
+    Example:
+        >>> import gymnasium
+        >>> is_box2ds(gymnasium.spec("LunarLander-v3")), is_box2ds("LunarLander-v3")
+        (True, False)
+    """
+    return str(getattr(env, "entry_point", "")).startswith(_HOME)
+
+
 def check_installed(registered: EnvSpec) -> None:
     """See that what an env needs is installed, if it is one of Gymnasium's Box2D envs.
 
     Raises:
         BackendUnavailable: If it is not.
     """
-    if not str(registered.entry_point).startswith(_HOME):
+    if not is_box2ds(registered):
         return
     # What CarRacing observes is a picture, which pygame draws.
     needs = ("Box2D", "pygame") if registered.name == "CarRacing" else ("Box2D",)

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt, describe
+from shoal.envs.box2d import is_box2ds
 from shoal.errors import ArgumentError
 from shoal.faces.envpool.arrayspec import INT32, ArraySpec, Form, describe_leaf, form_of, named_leaves
 from shoal.faces.envpool.config import Settings, read
@@ -153,7 +154,9 @@ class EnvSpec:
         """Every array that an action consists of."""
         ids = {"env_id": _ID, "players.env_id": ArraySpec(INT32, [-1], 0, _INT.max)}
         leaves = named_leaves(self.action_space)
-        return {**ids, **{name or "action": describe_leaf(leaf, per_player=True) for name, leaf in leaves}}
+        # EnvPool leaves the players out of the continuous actions of its Box2D envs, and of no others.
+        per_player = not is_box2ds(self.task.env)
+        return {**ids, **{name or "action": describe_leaf(leaf, per_player=per_player) for name, leaf in leaves}}
 
     # ------------------------------------------------------------------ what the env itself says
 
