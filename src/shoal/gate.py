@@ -4,6 +4,10 @@ One thread at a time is inside, and a second one is refused. The exception are t
 sends and one that receives: they take turns. So that they can, who receives lets the other in while it waits, and knows
 from who sent last whether more may come.
 
+A Ctrl-C may come at any line, and the program may go on after it. So whoever comes in takes the lock in a ``with`` of
+its own, ``with gate.knock(), gate:``, between which and its block no interrupt can come. Whatever else is done on the
+way in and out may be cut short.
+
 A fork of the process has a copy of the pool, but the envs are its parent's: it would move them behind that one's back.
 So in a fork every gate is closed.
 """
@@ -14,7 +18,7 @@ import os
 import threading
 from threading import current_thread
 from time import monotonic, perf_counter, sleep
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from weakref import WeakSet
 
 from shoal.errors import BusyPool, ClosedPool, FaultError, RecvTimeout
@@ -34,7 +38,7 @@ class Gate:
     """Lets one thread in at a time, nobody once it is closed, and adds up the time spent inside.
 
     Attributes:
-        sending: The entrance for who sends: ``with gate.sending:``.
+        sending: The entrance for who sends: ``with gate.sending.knock(), gate.sending:``.
         receiving: The entrance for who receives.
         inside_s: Seconds that threads have spent inside.
         is_closed: Whether nobody is let in any more.
@@ -42,14 +46,13 @@ class Gate:
 
     __slots__ = (
         "__weakref__",
-        "_acquire",
         "_entered",
         "_guest",
+        "_is_wanted",
         "_last_sender",
+        "_lock",
         "_news",
         "_num_listening",
-        "_num_queued",
-        "_release",
         "_what",
         "_why_closed",
         "inside_s",
@@ -60,14 +63,13 @@ class Gate:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        lock = threading.Lock()
-        # The two methods themselves: this is passed through on every call.
-        self._acquire, self._release = lock.acquire, lock.release
-        self._news = threading.Condition(lock)
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
         self._entered = 0.0
-        # By which way the one inside has come. None also while somebody is in the doorway.
+        # By which way the one inside has come; None while somebody is in the doorway.
         self._guest: Gate | Entrance | None = None
-        self._num_queued = self._num_listening = 0
+        self._is_wanted = False
+        self._num_listening = 0
         self._last_sender: threading.Thread | None = None
         self.inside_s = 0.0
         self.is_closed = False
@@ -78,58 +80,71 @@ class Gate:
 
     def try_enter(self) -> bool:
         """Enter if nobody is inside."""
-        return self._acquire(False)
+        return self._lock.acquire(False)
 
     def leave(self) -> None:
         """Let the next one in."""
-        self._release()
+        self._lock.release()
 
     def disown(self) -> None:
         """Let nobody in any more: this is a fork of the process that the pool belongs to."""
         self.is_closed = True
         self._why_closed = f"belongs to process {os.getppid()}, of which this is a fork: make a pool of its own here"
 
+    def knock(self) -> threading.Lock:
+        """What to take before coming in.
+
+        Raises:
+            ClosedPool: If nobody is let in any more.
+            BusyPool: If another thread is inside.
+        """
+        self.check_open()
+        if self._lock.locked():
+            self.refuse()
+        return self._lock
+
     def __enter__(self) -> None:
-        if self.is_closed:
-            raise ClosedPool(f"{self._what} {self._why_closed}")
-        if not self._acquire(False):
-            self._refuse()
-        self._guest = self
-        self._entered = perf_counter()
+        self.admit(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._guest = None
         self.inside_s += perf_counter() - self._entered
-        self._release()
         if error is not None and self.is_closed and isinstance(error, FaultError):
             raise ClosedPool(f"{self._what} was closed meanwhile") from error
 
-    def enter_by(self, entrance: Entrance) -> None:
-        """Enter beside the one who has come by the other entrance: after it."""
+    def admit(self, way: Gate | Entrance) -> None:
+        """Somebody who has the lock comes in."""
+        self._guest = way
+        self._is_wanted = False
+        self._entered = perf_counter()
+        if self.is_closed:  # while it was waited for
+            self.check_open()
+
+    def check_open(self) -> None:
+        """See that somebody may be let in.
+
+        Raises:
+            ClosedPool: If nobody may.
+        """
         if self.is_closed:
             raise ClosedPool(f"{self._what} {self._why_closed}")
-        if not self._acquire(False):
-            self._queue(self.receiving if entrance is self.sending else self.sending)
-        self._guest = entrance
-        self._entered = perf_counter()
 
-    def _queue(self, partner: Entrance) -> None:
-        self._num_queued += 1
-        try:
-            while not self._acquire(timeout=_SLICE_S if self._guest is partner else 0):
-                if self.is_closed:
-                    raise ClosedPool(f"{self._what} {self._why_closed}")
-                if self._guest is None:
-                    sleep(0)  # somebody is in the doorway
-                elif self._guest is not partner:
-                    self._refuse()
-        finally:
-            self._num_queued -= 1
-
-    def _refuse(self) -> None:
+    def refuse(self) -> NoReturn:
+        """Raise ``BusyPool``."""
         raise BusyPool(f"another thread is inside {self._what}; give each thread its own pool, or take turns")
+
+    def queue(self, partner: Entrance) -> threading.Lock:
+        """What to take to come in after the one who has come by the other entrance; anybody else refuses."""
+        self.check_open()
+        while self._lock.locked() and self._guest is not partner:
+            self.check_open()
+            if self._guest is not None:
+                self.refuse()
+            sleep(0)  # somebody is in the doorway
+        self._is_wanted = True
+        return self._lock
 
     # ------------------------------------------------------------------ one sends, another receives
 
@@ -163,7 +178,7 @@ class Gate:
                 try:
                     return receive(_TURN_S if end is None else min(_TURN_S, max(0.0, end - monotonic())))
                 except RecvTimeout:
-                    if not (self._num_queued or (end is not None and monotonic() >= end)):
+                    if not (self._is_wanted or (end is not None and monotonic() >= end)):
                         continue
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
             if left <= 0:
@@ -191,8 +206,18 @@ class Entrance:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
+    def knock(self) -> threading.Lock:
+        """What to take before coming in; whoever has come by the other entrance is waited for.
+
+        Raises:
+            ClosedPool: If nobody is let in any more.
+            BusyPool: If another thread is inside, and has come another way.
+        """
+        gate = self._gate
+        return gate.queue(gate.receiving if self is gate.sending else gate.sending)
+
     def __enter__(self) -> None:
-        self._gate.enter_by(self)
+        self._gate.admit(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -109,7 +109,7 @@ class Pool:
         Whatever was under way for those envs is waited for and dropped. ``seed`` may be one int (env ``i`` gets
         ``seed + i``) or a list with one entry per env that is reset; ``options`` one dict for all, or such a list.
         """
-        with self._gate:
+        with self._gate.knock(), self._gate:
             self._dispatch.settle()
             ids = self._dispatch.begin_reset(seed, options, env_id)
             return self._dispatch.receive(ids, len(ids))
@@ -122,7 +122,7 @@ class Pool:
             StateError: If rows of an earlier send are still to be received.
         """
         dispatch = self._dispatch
-        with self._gate:
+        with self._gate.knock(), self._gate:
             if not dispatch.traffic.is_empty:
                 dispatch.settle()
                 if not dispatch.traffic.is_empty:
@@ -139,14 +139,14 @@ class Pool:
         unless ``seed`` gives it one. ``on_fault="restart"`` does this by itself; here it is done on demand, and is
         taken from no budget.
         """
-        with self._gate:
+        with self._gate.knock(), self._gate:
             self._dispatch.settle()
             ids = self._dispatch.restart(env_id, seed)
             return self._dispatch.receive(ids, len(ids))
 
     def renew(self, env_id: Ids = None) -> None:
         """Have all envs, or those in ``env_id``, built anew with their next reset: ``restart`` in two parts."""
-        with self._gate:
+        with self._gate.knock(), self._gate:
             self._dispatch.settle()
             self._dispatch.renew(env_id)
 
@@ -154,7 +154,7 @@ class Pool:
 
     def async_reset(self, seed: Seed = None, options: Wishes = None, env_id: Ids = None) -> None:
         """Start resetting all envs, or those in ``env_id``; ``recv`` returns their rows."""
-        with self._gate.sending:
+        with self._gate.sending.knock(), self._gate.sending:
             self._dispatch.settle()
             ids = self._dispatch.begin_reset(seed, options, env_id)
             self._dispatch.traffic.groups.append(ids)
@@ -162,7 +162,7 @@ class Pool:
 
     def send(self, action: Any, env_id: Ids = None) -> None:
         """Start one step per env. Several sends may be under way; each env takes its own in order."""
-        with self._gate.sending:
+        with self._gate.sending.knock(), self._gate.sending:
             self._dispatch.settle()
             ids = self._dispatch.begin_send(action, env_id)
             self._dispatch.traffic.groups.append(ids)
@@ -184,7 +184,7 @@ class Pool:
             NothingInFlight: If nothing was sent whose result could come.
             FaultError: If an env failed. The other rows stay, and the next ``recv`` returns them.
         """
-        with self._gate.receiving:
+        with self._gate.receiving.knock(), self._gate.receiving:
             self._dispatch.settle()
             if not self._gate.has_sender:
                 return self._receive(timeout, min_batch, max_wait)
@@ -223,7 +223,7 @@ class Pool:
             NothingInFlight: If fewer than ``at_least`` of these envs are under way.
             FaultError: If an env failed. The other rows stay, and the next call returns them.
         """
-        with self._gate:
+        with self._gate.knock(), self._gate:
             self._dispatch.settle()
             return self._dispatch.receive_ready(env_id, at_least, at_most, timeout)
 
@@ -243,7 +243,7 @@ class Pool:
 
     def set_attr(self, name: str, values: Any, env_id: Ids = None) -> None:
         """Set an attribute of each env; a list or tuple has one value per env, anything else is for all."""
-        with self._gate:
+        with self._gate.knock(), self._gate:
             self._dispatch.settle()
             ids = self._dispatch.check_ids(env_id)
             each = list(values) if isinstance(values, (list, tuple)) else [values] * len(ids)
@@ -258,7 +258,7 @@ class Pool:
     def _ask(
         self, operation: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], env_id: Ids
     ) -> tuple[Any, ...]:
-        with self._gate:
+        with self._gate.knock(), self._gate:
             self._dispatch.settle()
             ids = self._dispatch.check_ids(env_id)
             return self._asking.ask({i: (operation, name, args, kwargs) for i in ids})
@@ -272,7 +272,7 @@ class Pool:
         Raises:
             StateError: If one of the envs cannot, or is under way.
         """
-        with self._gate:
+        with self._gate.knock(), self._gate:
             self._dispatch.settle()
             return self._asking.snapshot(env_id)
 
@@ -282,7 +282,7 @@ class Pool:
         A snapshot of one env can be restored into any number of them: they then share a past, and with the same
         actions a future.
         """
-        with self._gate:
+        with self._gate.knock(), self._gate:
             self._dispatch.settle()
             self._asking.restore(snapshot, env_id)
 
@@ -360,7 +360,7 @@ class Pool:
 
     def latest(self, env_id: Ids = None) -> Batch:
         """The last row of every env, or of those in ``env_id``, whether or not it has just answered."""
-        with self._gate:
+        with self._gate.knock(), self._gate:
             ids = None if env_id is None else self._dispatch.check_ids(env_id) if len(env_id) else []
             return self._dispatch.reader.latest(ids)
 

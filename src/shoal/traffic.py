@@ -166,10 +166,11 @@ class Traffic:
         return held
 
     def _spread(self) -> None:
+        # In this order: who is interrupted in between finds both, and none of them gone.
         everyone = range(self._num_envs)
         if self._all_flying:
-            self._all_flying = False
             self._flying.update(everyone)
+            self._all_flying = False
         if self._all_landed:
-            self._all_landed = False
             self._landed.update(dict.fromkeys(everyone))
+            self._all_landed = False

@@ -312,5 +312,5 @@ class Wordy(Walk):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_pool_names_the_spec_it_cannot_describe(engine: str) -> None:
-    with pytest.raises(EnvConstructError, match=r"env 0.*StringArray"):
+    with pytest.raises(EnvConstructError, match=r"envs? 0.*StringArray"):
         shoal.make_vec(Wordy, 2, engine=engine)

@@ -496,7 +496,7 @@ def test_a_pool_speaks_with_the_envs_themselves(make_vec: Any, engine: str) -> N
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_pool_names_what_differs(make_vec: Any, engine: str) -> None:
     odd = with_spaces([DONE, DONE, spaces.Discrete(5)])
-    with pytest.raises(EnvConstructError, match=r"env 0.*'ann' has Discrete\(4\) and 'cid' has Discrete\(5\)"):
+    with pytest.raises(EnvConstructError, match=r"envs? 0.*'ann' has Discrete\(4\) and 'cid' has Discrete\(5\)"):
         make_vec(odd, 2, engine=engine)
 
 

@@ -148,7 +148,7 @@ def test_close_from_the_thread_itself_ends_it(relay: StderrRelay, speaker: tuple
 
 def in_child(relay: StderrRelay) -> int:
     """Fork, and leave with the number of the relay's descriptors that the child still has."""
-    mine = [relay._wake_in, relay._wake_out, relay._selector.fileno(), *relay._tails]  # type: ignore[attr-defined]
+    mine = [relay._waker.fileno(), relay._wake_out, relay._selector.fileno(), *relay._tails]  # type: ignore[attr-defined]
     pid = os.fork()
     if pid == 0:
         code = 99

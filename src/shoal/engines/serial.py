@@ -79,31 +79,32 @@ class SerialEngine:
             self._all_step_in_block = block
             return
         requests = requests or {}
-        self._queue.extend((i, command, requests.get(i), block) for i in ids)
+        self._queue.extend([(i, command, requests.get(i), block) for i in ids])  # all or none, also if interrupted
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Run queued commands until there are enough."""
         if self._all_step_in_block is not None:
             if at_least == len(self._all_ids):
                 return self._step_all()
-            self._queue.extend((i, Command.STEP, None, self._all_step_in_block) for i in self._all_ids)
-            self._all_step_in_block = None
+            block, self._all_step_in_block = self._all_step_in_block, None
+            self._queue.extend([(i, Command.STEP, None, block) for i in self._all_ids])
         run, queue = self.lane.run, self._queue
         done: list[int] = []
         self.collected = done
         end = None if timeout_s is None else monotonic() + timeout_s
         while queue and len(done) < at_least and (end is None or not done or monotonic() < end):
             env_id, command, request, block = queue.popleft()
-            done.append(env_id)
             outcome = run(env_id, command, request, block)
+            done.append(env_id)
             if outcome is not None:
                 self._keep(env_id, outcome)
         return done
 
     def _step_all(self) -> list[int]:
         block, self._all_step_in_block = self._all_step_in_block or 0, None
-        self.collected = self._all_ids
+        self.collected = []  # until they have moved: what an interrupt keeps from moving has no row
         outcomes = self.lane.step_all(block)
+        self.collected = self._all_ids
         for env_id, outcome in outcomes.items():
             if isinstance(outcome, Fault) and isinstance(outcome.cause, KeyboardInterrupt):
                 # Ctrl-C stopped the loop here; the envs behind this one have not moved, and will when asked again.

@@ -223,8 +223,9 @@ class ThreadEngine:
                 self._refused.append(i)
                 continue
             self._sequence[i] += 1
-            self._waiting.add(i)
+            # In this order: an interrupt in between loses the answer, and not the caller, who would wait for ever.
             self._lane_of[i].inbox.put((i, self._sequence[i], command, request, block))
+            self._waiting.add(i)
 
     def _make_room(self, env_id: int) -> None:
         """See that there is a thread to build an env in; if there cannot be one, the env is gone."""

@@ -7,6 +7,7 @@ import os
 import threading
 import warnings
 from dataclasses import dataclass, field, replace
+from io import FileIO
 from multiprocessing import connection
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -105,7 +106,7 @@ class Crew:
         self._control: Control | None = None
         self._specs: dict[int, EnvSpec] = {}
         self._closing = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._has_ended = False
         self._owner_pid = os.getpid()
         self._open()
 
@@ -116,7 +117,8 @@ class Crew:
             try:
                 keep_streams_taken()
                 self.memory_fd = Arena.open_file()
-                undo.callback(os.close, self.memory_fd)
+                # A file object is closed in one go, and knows that it is.
+                self._memory = undo.enter_context(FileIO(self.memory_fd, "r+b"))
                 self.relay = StderrRelay()
             except (OSError, RuntimeError) as error:
                 raise ResourceError(f"no pool can be started here ({error})") from error
@@ -312,8 +314,9 @@ class Crew:
         """Ask every worker to stop, wait for at most the close deadline, kill what is left, and leave nothing."""
         with self._closing:
             # A process forked from ours has a copy of this object, and no say over our workers.
-            if self._is_closed or os.getpid() != self._owner_pid:
+            if self._has_ended or os.getpid() != self._owner_pid:
                 return
+            # An interrupt may come at any line: whoever closes again goes through all of it once more.
             self._is_closed = True
             self._ask_to_stop()
             end = monotonic() + self.config.timeouts.close
@@ -323,8 +326,9 @@ class Crew:
                     worker.join(5.0)
                 worker.release()
             self.relay.close()
-            os.close(self.memory_fd)
             self._control = None
+            self._memory.close()
+            self._has_ended = True
 
     def _ask_to_stop(self) -> None:
         control: Any = self._control

@@ -118,8 +118,10 @@ class ProcessEngine:
             and not self.config.one_by_one
             and not (self.recycler is not None and self.recycler.is_active)
         ):
+            # Counted first: who is owed without that could only be waited for.
+            self._rounds.count(block)
             self.owed[:] = self.homes.sizes
-            self._rounds.begin(block)
+            self._rounds.tell()
             return
         if self.recycler is not None and self.recycler.is_active:
             self._pack(requests or {})  # as below, before anybody is let go
@@ -145,8 +147,10 @@ class ProcessEngine:
             self.owed[lane] += 1
             self.out.add(i)
             touched.add(lane)
-        control.call(touched)
-        self._send(payloads)
+        try:
+            control.call(touched)
+        finally:  # also if interrupted: who was called waits for what it is sent
+            self._send(payloads)
 
     def _make_room(self, env_id: int) -> None:
         """See that there is a worker to build an env in."""
@@ -214,9 +218,8 @@ class ProcessEngine:
             and self.recycler is None
             and not self.crew.lost
         ):
-            self._taken = progress
-            self.owed = [0] * len(progress)
-            self.collected = self.all_ids.copy()
+            # In one go, for an interrupt between two of them would have somebody wait for what has come.
+            self._taken, self.owed, self.collected = progress, [0] * len(progress), self.all_ids.copy()
             self._look_now_and_then()
         else:
             self.collect(len(self.all_ids), None)
@@ -278,9 +281,9 @@ class ProcessEngine:
             if self.out:
                 self.out.difference_update(ids)
                 self.building.difference_update(ids)
-            self._taken[lane] = now
-            self.owed[lane] -= now - taken
-            self.collected += ids if self.recycler is None else self.recycler.take_home(ids)
+            home = ids if self.recycler is None else self.recycler.take_home(ids)
+            left, end = self.owed[lane] - (now - taken), len(self.collected)
+            self._taken[lane], self.owed[lane], self.collected[end:] = now, left, home  # in one go, as above
 
     def _take_notes(self, index: int) -> None:
         """Read the messages that a worker has announced.
@@ -380,6 +383,7 @@ class ProcessEngine:
     def close(self) -> None:
         """End all workers: ask, wait, kill. The shared memory goes with the last view of it."""
         self._finalizer()
+        self.crew.close()  # in case an interrupt has kept the finalizer, which runs once, from ending them
 
     def release(self) -> None:
         """Let go of the shared memory; it goes with the last view of it."""

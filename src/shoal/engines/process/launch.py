@@ -217,10 +217,8 @@ class WorkerProcess:
 
     def release(self) -> None:
         """Close every descriptor of ours. The process must have ended or be about to."""
-        with self._closing:
-            ours, self._ours = self._ours, contextlib.ExitStack()
-            with contextlib.suppress(OSError):  # somebody who closes every file has closed ours too
-                ours.close()
+        with self._closing, contextlib.suppress(OSError):  # somebody who closes every file has closed ours too
+            self._ours.close()
         if not self.is_alive():
             self.process.close()
 

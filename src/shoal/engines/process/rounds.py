@@ -24,19 +24,22 @@ class Rounds:
         # The block of the last command if that was a round; None after any other.
         self._block: int | None = None
 
-    def begin(self, block: int) -> None:
-        """Have every lane step all its envs."""
+    def count(self, block: int) -> None:
+        """Begin one. From now on a lane that is reminded steps all its envs."""
         control = self._control
         if self._block != block:
             if self._block is None:
                 control.command_N[:] = Command.STEP
             control.block_N[:] = block
             self._block = block
-        self.number = number = self.number + 1
-        rounds = control.rounds
+        self.number += 1
+
+    def tell(self) -> None:
+        """Have every lane step all its envs."""
+        number, rounds = self.number, self._control.rounds
         for lane in self._lanes:
             rounds[lane] = number
-        control.call(self._lanes)
+        self._control.call(self._lanes)
 
     def note_other(self) -> None:
         """Commands of another kind are about to be written."""

@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
+from io import FileIO
 
 _STDERR = 2
 _READ_BYTES = 1 << 16
@@ -51,8 +52,9 @@ class StderrRelay:
         # Reentrant, because the garbage collector may find the pool, and close it, in the middle of this very thread.
         self._lock = threading.RLock()
         self._is_closed = False
-        self._wake_out, self._wake_in = os.pipe()
-        for end in (self._wake_out, self._wake_in):
+        self._wake_out, wake_in = os.pipe()
+        self._waker = FileIO(wake_in, "wb")  # closed in one go, and knows that it is
+        for end in (self._wake_out, wake_in):
             os.set_blocking(end, False)
         try:
             self._selector = selectors.DefaultSelector()
@@ -61,7 +63,7 @@ class StderrRelay:
             self._thread.start()
         except BaseException:
             os.close(self._wake_out)
-            os.close(self._wake_in)
+            self._waker.close()
             raise
         _relays.add(self)
 
@@ -90,13 +92,13 @@ class StderrRelay:
     def close(self) -> None:
         """Read what is left of everyone and end the thread, unless it cannot get rid of what was said."""
         with self._lock:
-            if self._is_closed:
+            if self._waker.closed:
                 return
             for tail in list(self._tails.values()):
                 self._let_go(tail)
             self._is_closed = True
             _relays.discard(self)
-            os.close(self._wake_in)  # the thread sees the end of the pipe
+            self._waker.close()  # the thread sees the end of the pipe
         if self._thread is not threading.current_thread():
             self._thread.join(_ENDING_S)
 
@@ -105,9 +107,11 @@ class StderrRelay:
         self._lock = threading.RLock()  # a thread that is not here may have held the other
         self._is_closed = True
         self._selector.close()
-        for fd in (*self._tails, self._wake_in, self._wake_out):
+        for fd in (*self._tails, self._wake_out):
             with contextlib.suppress(OSError):
                 os.close(fd)
+        with contextlib.suppress(OSError):
+            self._waker.close()
         self._tails = {}
 
     def _serve(self) -> None:
@@ -129,8 +133,7 @@ class StderrRelay:
     def _wake(self) -> None:
         """Have the thread write what somebody else has read."""
         if self._unwritten and not self._is_closed:
-            with contextlib.suppress(BlockingIOError):  # it has been told often enough
-                os.write(self._wake_in, b"\0")
+            self._waker.write(b"\0")  # or not, if it has been told often enough
 
     def _let_go(self, tail: Tail) -> None:
         self._read_all(tail)

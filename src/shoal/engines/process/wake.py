@@ -82,6 +82,7 @@ class Fence:
 
     def __call__(self) -> None:
         """Pass it."""
+        self._acquire(False)  # it is free if an interrupt has come between the next two
         self._release()
         self._acquire(False)
 

@@ -1,0 +1,123 @@
+"""T15: a Ctrl-C at any line of a pool, and the program goes on: nothing hangs, no row is made up, a reset mends it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+import shoal
+from shoal.errors import FaultError, NothingInFlight, StateError
+from shoal.testing import CountingEnv, read_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+ROOT = str(Path(shoal.__file__).parent)
+SOON_S = 10.0
+BEFORE, CUT, AFTER = 3, 1, 2
+"""Actions: of the step before the one that is cut short, of that one, and of the one after."""
+
+
+def interrupt_at(line: int, call: Callable[[], Any]) -> bool:
+    """Make a call, and raise KeyboardInterrupt before so many lines of shoal's were run; False if there were fewer."""
+    lines: Iterator[int] = count()
+    is_cut = False
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal is_cut
+        if not frame.f_code.co_filename.startswith(ROOT):
+            return None
+        if event == "line" and not is_cut and next(lines) == line:
+            is_cut = True
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert is_cut
+    finally:
+        sys.settrace(None)
+    return is_cut
+
+
+def take_what_is_left(pool: shoal.Pool) -> None:
+    """Receive until there is nothing more; what comes answers the call that was cut short, or is an error."""
+    try:
+        while True:
+            rows = [read_row(obs) for obs in pool.recv(timeout=SOON_S).obs]
+            assert all(row.action == CUT or row.step == 0 for row in rows), f"rows of a step that never was: {rows}"
+    except (NothingInFlight, StateError):
+        pass
+    except FaultError as error:
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+
+
+def step(pool: shoal.Pool) -> None:
+    pool.step([CUT, CUT])
+
+
+def send_and_receive(pool: shoal.Pool) -> None:
+    pool.send([CUT, CUT])
+    while pool.under_way:
+        pool.recv()
+
+
+def reset(pool: shoal.Pool) -> None:
+    pool.reset(seed=5)
+
+
+@pytest.mark.parametrize("batch_size", [2, 1])
+@pytest.mark.parametrize("call", [step, send_and_receive, reset])
+def test_t15_a_pool_survives_an_interrupt_at_every_line(
+    call: Callable[[shoal.Pool], None], batch_size: int, engine: str, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    if call is reset and engine == "process":
+        pytest.skip("a worker that was told of a request whose message was cut off waits for it until its deadline")
+    workers = None if engine == "serial" else 2
+    env = partial(CountingEnv, episode_length=1000)
+    pool = make_pool(env, 2, engine=engine, num_workers=workers, step_timeout=SOON_S, batch_size=batch_size)
+    for line in count():
+        pool.reset(seed=line)
+        pool.step([BEFORE, BEFORE])
+        was_cut = interrupt_at(line, lambda: call(pool))
+        take_what_is_left(pool)
+        assert [read_row(obs).step for obs in pool.reset(seed=line).obs] == [0, 0]
+        rows = [read_row(obs) for obs in pool.step([AFTER, AFTER]).obs]
+        assert [(row.step, row.action) for row in rows] == [(1, AFTER)] * 2
+        if not was_cut:
+            break
+    assert line > 20
+
+
+class Lingering(CountingEnv):
+    """Takes its time to close."""
+
+    def close(self) -> None:
+        time.sleep(0.4)
+
+
+def test_t15_a_close_that_was_interrupted_can_be_finished() -> None:
+    pool = shoal.make_pool(Lingering, 2, engine="process", num_workers=2)
+    pool.reset(seed=1)
+    pids = pool.engine.pids  # type: ignore[attr-defined]
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            pool.close()
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    pool.close()
+    assert not any(map(psutil.pid_exists, pids))
