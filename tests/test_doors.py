@@ -161,7 +161,7 @@ class Spaceless(CountingEnv):
 
 @engines
 def test_an_env_without_a_space_is_named(engine: str) -> None:
-    told = r"envs 0-1: .*observation_space: expected a space of Gymnasium's, got None"
+    told = r"envs? 0.*observation_space: expected a space of Gymnasium's, got None"
     with pytest.raises(EnvConstructError, match=told):
         make_pool(Spaceless, 2, engine=engine)
 

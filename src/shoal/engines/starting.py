@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import EnvConstructError, Where
+from shoal.spec import SpaceTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,19 +33,24 @@ def common_spec(specs: dict[int, EnvSpec], worker_of: Callable[[int], int | None
                 f"{difference}",
                 Where((env_id,), "construct", worker_of(env_id)),
             )
-    return reference
+    # With spaces of its own: who samples from a pool's must not draw the numbers that an env would have drawn.
+    return replace(
+        reference,
+        observation=SpaceTree(deepcopy(reference.observation.space), "observation"),
+        action=SpaceTree(deepcopy(reference.action.space), "action"),
+    )
 
 
 def construction_error(faults: Sequence[Fault]) -> EnvConstructError:
     """One error for everything that failed while the envs were built; the first fault is its cause."""
     first, *_ = ordered = sorted(faults, key=lambda fault: fault.where.env_ids)
     ids = tuple(i for fault in ordered for i in fault.where.env_ids)
-    alike: dict[str, Where] = {}
+    alike: dict[tuple[str, int | None], Where] = {}
     for fault in ordered:
-        other = alike.get(fault.summary)
-        both = None if other is None else Where(other.env_ids + fault.where.env_ids, "construct")
-        alike[fault.summary] = both or fault.where
-    reasons = [f"{where}: {summary}" for summary, where in alike.items()]
+        key = fault.summary, fault.where.worker
+        before = alike[key].env_ids if key in alike else ()
+        alike[key] = replace(fault.where, env_ids=before + fault.where.env_ids)
+    reasons = [f"{where}: {summary}" for (summary, _), where in alike.items()]
     error = EnvConstructError(
         f"{len(ids)} env(s) could not be built: {'; '.join(reasons[:8])}"
         + (f"; and {len(reasons) - 8} more reasons" if len(reasons) > 8 else ""),
