@@ -82,8 +82,11 @@ class Fence:
 
     def __call__(self) -> None:
         """Pass it."""
-        self._acquire(False)  # it is free if an interrupt has come between the next two
-        self._release()
+        try:
+            self._release()
+        except RuntimeError:  # an interrupt has come between the two before
+            self._acquire(False)
+            self._release()
         self._acquire(False)
 
 
