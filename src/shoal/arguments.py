@@ -1,4 +1,4 @@
-"""Checks of what a pool is made with: every error names the argument, what was expected, and what came."""
+"""Checks of arguments: every error names the argument, what was expected, and what came."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def check_flags(**flags: Any) -> None:
             raise ArgumentError(f"{name}: expected True or False, got {value!r}")
 
 
-def check_count(name: str, value: Any, most: int | None = None) -> None:
-    """See that a value is a whole number from 1 on, or None."""
-    if value is None:
+def check_count(name: str, value: Any, most: int | None = None, *, low: int = 1, may_be_none: bool = True) -> None:
+    """See that a value is a whole number from ``low`` on, or None."""
+    if value is None and may_be_none:
         return
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1 or (most is not None and value > most):
-        expected = "an int of at least 1" if most is None else f"an int from 1 to {most} (num_envs)"
+    is_int = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not is_int or value < low or (most is not None and value > most):
+        expected = f"an int of at least {low}" if most is None else f"an int from {low} to {most} (num_envs)"
         raise ArgumentError(f"{name}: expected {expected}, got {value!r}")
 
 

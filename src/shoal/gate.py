@@ -119,8 +119,7 @@ class Gate:
         self._guest = way
         self._is_wanted = False
         self._entered = perf_counter()
-        if self.is_closed:  # while it was waited for
-            self.check_open()
+        self.check_open()  # it may have been closed while it was waited for
 
     def check_open(self) -> None:
         """See that somebody may be let in.
@@ -138,11 +137,11 @@ class Gate:
     def queue(self, partner: Entrance) -> threading.Lock:
         """What to take to come in after the one who has come by the other entrance; anybody else refuses."""
         self.check_open()
-        while self._lock.locked() and self._guest is not partner:
-            self.check_open()
-            if self._guest is not None:
+        while self._lock.locked() and (guest := self._guest) is not partner:
+            if guest is not None:
                 self.refuse()
             sleep(0)  # somebody is in the doorway
+            self.check_open()
         self._is_wanted = True
         return self._lock
 

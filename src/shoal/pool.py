@@ -189,7 +189,7 @@ class Pool:
             if not self._gate.has_sender:
                 return self._receive(timeout, min_batch, max_wait)
             traffic = self._dispatch.traffic
-            wanted = self.batch_size if min_batch is None and max_wait is None else max(1, min_batch or 1)
+            wanted = _least(self.batch_size, min_batch, max_wait)
             patience = monotonic() + (max_wait or 0.0)
             return self._gate.take_turns(
                 lambda left: self._receive(left, min_batch, None if max_wait is None else patience - monotonic()),
@@ -202,8 +202,7 @@ class Pool:
             raise NothingInFlight("recv: nothing is under way; call send() or async_reset() first")
         group = self._dispatch.next_group()
         full = min(self.batch_size, self._dispatch.traffic.num_under_way) if group is None else len(group)
-        least = full if min_batch is None and max_wait is None else max(1, min(full, min_batch or 1))
-        return self._dispatch.receive(group, full, least, timeout, max_wait)
+        return self._dispatch.receive(group, full, _least(full, min_batch, max_wait), timeout, max_wait)
 
     def recv_ready(
         self, env_id: Ids = None, *, at_least: int = 1, at_most: int | None = None, timeout: float | None = None
@@ -374,3 +373,8 @@ class Pool:
         rows = f", batches of {self.batch_size}" if self.is_async else ""
         state = "closed" if self.is_closed else "open"
         return f"Pool({self.spec.id}, {self.num_envs} envs{rows}, {self.engine.describe()}, {self.autoreset}, {state})"
+
+
+def _least(full: int, min_batch: int | None, max_wait: float | None) -> int:
+    """How many rows of a full batch a caller is content with, once its patience has run out."""
+    return full if min_batch is None and max_wait is None else max(1, min(full, min_batch or 1))

@@ -46,7 +46,7 @@ class Autoreset(StrEnum):
         """An ``Autoreset`` from its name, or from Gymnasium's ``AutoresetMode``."""
         name = str(getattr(value, "name", value)).lower()
         try:
-            return next((mode for mode in cls if mode.replace("_", "") == name), None) or cls(name)
+            return cls({mode.replace("_", ""): mode for mode in cls}.get(name, name))
         except ValueError:
             raise ArgumentError(f"autoreset: expected one of {[m.value for m in cls]}, got {value!r}") from None
 

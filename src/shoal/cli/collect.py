@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shoal.arguments import check_choice
 from shoal.build import make_pool
 from shoal.cli.actions import load_policy
 from shoal.cli.common import (
@@ -149,8 +150,7 @@ def _kwargs(text: str) -> dict[str, Any]:
 
 def _rows_to_collect(request: Request) -> int:
     """How many rows are left to collect. What needs no envs to be found wrong is found here, before any is built."""
-    if request.format not in _FORMATS:
-        raise ArgumentError(f"--format: expected one of {_FORMATS}, got {request.format!r}")
+    check_choice("--format", request.format, _FORMATS)
     if request.format == "minari":
         check_minari(request.out)
     else:

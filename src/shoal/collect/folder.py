@@ -9,6 +9,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from shoal.arguments import check_choice
 from shoal.collect.dataset import PART_NAME, STORY, Story
 from shoal.collect.formats import disk_errors
 from shoal.errors import ArgumentError, StateError
@@ -28,8 +29,7 @@ def find_story(folder: Path, existing: Existing) -> Story | None:
     Raises:
         ArgumentError: If there is one that must not be touched, or the folder holds something else.
     """
-    if existing not in EXISTING:
-        raise ArgumentError(f"existing: expected one of {EXISTING}, got {existing!r}")
+    check_choice("existing", existing, EXISTING)
     if not folder.exists():
         return None
     if not folder.is_dir():

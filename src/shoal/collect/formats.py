@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from shoal.arguments import check_choice
 from shoal.collect.columns import TEXT, Column, Columns
 from shoal.errors import ArgumentError, BackendUnavailable, ResourceError
 
@@ -41,8 +42,7 @@ class PartWriter(Protocol):
 
 def check_format(name: str, columns: Sequence[Column]) -> None:
     """Raise if parts of this format cannot be written here, before anything is collected."""
-    if name not in FORMATS:
-        raise ArgumentError(f"format: expected one of {FORMATS}, got {name!r}")
+    check_choice("format", name, FORMATS)
     if name == "parquet":
         _schema(columns)
 

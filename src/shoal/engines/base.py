@@ -221,7 +221,8 @@ class Engine(Protocol):
         """Ids whose commands are finished, in order of completion; waits for ``at_least`` of them.
 
         Returns fewer when ``timeout_s`` runs out or nothing more is under way. A hung or lost env counts as finished,
-        with a fault. The ids are in ``collected`` as soon as they are known, so that an interrupt loses none.
+        with a fault. The ids are in ``collected`` as soon as they are known, so that an interrupt loses none. Whoever
+        calls this, or ``step_now``, has emptied it, so that what it finds there after an interrupt is of this call.
         """
 
     def describe(self) -> str:

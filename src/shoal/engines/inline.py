@@ -54,7 +54,7 @@ class InlineEngine:
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env, the own ones while the workers are at theirs."""
         self._block, self._meanwhile = block, meanwhile
-        self._own.collected = []
+        self._own.collected, self._others.collected = [], []
         try:
             self._others.step_now(block, self._step_own)
         finally:
@@ -94,6 +94,7 @@ class InlineEngine:
         return done
 
     def _take_from(self, part: SerialEngine | ProcessEngine, at_least: int, timeout_s: float | None) -> None:
+        part.collected = []
         try:
             part.collect(at_least, timeout_s)
         finally:  # also what was finished before an interrupt

@@ -102,7 +102,6 @@ class SerialEngine:
 
     def _step_all(self) -> list[int]:
         block, self._all_step_in_block = self._all_step_in_block or 0, None
-        self.collected = []  # until they have moved: what an interrupt keeps from moving has no row
         outcomes = self.lane.step_all(block)
         self.collected = self._all_ids
         for env_id, outcome in outcomes.items():

@@ -255,7 +255,6 @@ class ThreadEngine:
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env."""
-        self.collected = []  # until it is known better: an interrupt may come before anybody collects
         self.submit(self.all_ids, Command.STEP, None, block)
         if meanwhile is not None:
             meanwhile()

@@ -170,12 +170,12 @@ class KernelEngine:
         """Step every env."""
         if meanwhile is not None:
             meanwhile()
-        self.collected = self._all_ids
         if self._is_small:
             if self._step_all[block].run():  # the hottest line of the engine
                 self._go_on(self._step_all[block], self._all_N, Command.STEP)
         else:
             self._threads.run(self._tables[block], self._all_N)
+        self.collected = self._all_ids
 
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0

@@ -106,17 +106,15 @@ class NativeEngine:
         """Step every env."""
         if meanwhile is not None:
             meanwhile()
-        self.collected = self._all_ids
         with self._conductor.turn:
             try:
-                faults = self._boundary.step(None, block)
+                self.faults.update(self._boundary.step(None, block))
             except BaseException as error:
                 self.faults.update(self._boundary.interrupted(error, self._all_ids, "step"))
                 if not isinstance(error, Exception):
                     raise
-                return
-        if faults:
-            self.faults.update(faults)
+            finally:
+                self.collected = self._all_ids
 
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0

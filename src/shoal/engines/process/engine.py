@@ -204,7 +204,6 @@ class ProcessEngine:
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env; if rows are all that comes of it, the books need no look at single lanes."""
-        self.collected = []
         self.submit(self.all_ids, Command.STEP, None, block)
         if meanwhile is not None:
             meanwhile()

@@ -18,13 +18,14 @@ from multiprocessing import forkserver
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from shoal.arguments import check_choice
 from shoal.arrays import Arena
 from shoal.cgroups import oom_kills
 from shoal.engines.process import worker as worker_module
 from shoal.engines.process.threads import foreign_threads
 from shoal.engines.process.wire import Channel, FrameError, WireError
 from shoal.engines.process.worker import Boot, SharedFd, single_threaded_libraries, unset_thread_variables
-from shoal.errors import ArgumentError, ResourceError
+from shoal.errors import ResourceError
 from shoal.machine import descendants, peak_resident_bytes, resident_bytes
 from shoal.streams import keep_streams_taken
 
@@ -282,8 +283,7 @@ def start_method(requested: str | None) -> str:
             "of them holds would stay locked in every worker. Use start_method='forkserver', make the pool before "
             "the threads, or insist with start_method='fork!'"
         )
-    if requested not in METHODS:
-        raise ArgumentError(f"start_method: expected one of {METHODS}, got {requested!r}")
+    check_choice("start_method", requested, METHODS)
     if requested not in available:
         raise ResourceError(f"start_method {requested!r} does not exist on this platform")
     return requested

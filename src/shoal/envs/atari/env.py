@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from shoal.arguments import check_count
 from shoal.envs.atari import STEPS
 from shoal.envs.atari.console import FIRE, NOOP, Camera, Console, game_of
 from shoal.errors import ArgumentError, StateError
@@ -100,7 +101,7 @@ class AtariEnv(gym.Env[Any, Any]):
     ) -> None:
         least = {"stack_num": 1, "frame_skip": 1, "noop_max": 0, "img_height": 1, "img_width": 1}
         for name, low in {**least, "max_episode_steps": 0}.items():
-            _check_count(name, locals()[name], low)
+            check_count(name, locals()[name], low=low, may_be_none=False)
         if not 0.0 <= repeat_action_probability <= 1.0:
             raise ArgumentError(f"repeat_action_probability: expected 0 to 1, got {repeat_action_probability!r}")
         if render_mode not in _RENDER_MODES:
@@ -285,8 +286,3 @@ def _columns(with_discount: bool, with_steps: bool) -> list[Field]:
     if with_steps:
         columns.append(Field("elapsed_step", np.dtype(np.int32), ()))
     return columns
-
-
-def _check_count(name: str, value: Any, low: int) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
-        raise ArgumentError(f"{name}: expected an int of at least {low}, got {value!r}")

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from shoal.arguments import check_count
 from shoal.envs.minigrid import register_with_gymnasium
 from shoal.envs.minigrid.missions import FREE_TEXT, encode_mission, number_missions
 from shoal.errors import ArgumentError, BackendUnavailable
@@ -102,8 +103,7 @@ class GridMaker:
             **options: Keyword arguments of minigrid's class.
         """
         size = self._mission_bytes if mission_bytes is None else mission_bytes
-        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-            raise ArgumentError(f"mission_bytes: expected an int of at least 1, got {size!r}")
+        check_count("mission_bytes", size)
         kind, settled = self._kind()
         if max_episode_steps is not None and max_episode_steps < _NO_LIMIT:
             settled["max_steps"] = max(1, int(max_episode_steps))

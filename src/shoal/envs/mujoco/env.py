@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from shoal.arguments import check_count
 from shoal.envs.mujoco import contact_forces
 from shoal.envs.mujoco.models import load_model
 from shoal.envs.mujoco.stacking import StackedSim, stacked
@@ -277,8 +278,7 @@ def _as_fields(declared: Mapping[str, Any], *, at_reset: bool) -> list[Field]:
 
 
 def _count(name: str, option: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-        raise ArgumentError(f"{name}: {option}: expected an int of at least 1, got {value!r}")
+    check_count(f"{name}: {option}", value, may_be_none=False)
     return int(value)
 
 

@@ -127,7 +127,7 @@ class EnvPool:
             self.send(action, env_id)
             return self.recv()
         actions, ids = self._actions(action, env_id)
-        if _is_nobody(ids) and not len(actions):
+        if _is_nobody(ids, actions):
             return self._step_result(self._source.latest([]))
         return self._step_result(self._pool_step(actions, ids))
 
@@ -137,7 +137,7 @@ class EnvPool:
         Where several play in an env, there is one action for each player row of its last batch.
         """
         actions, ids = self._actions(action, env_id)
-        if not _is_nobody(ids) or len(actions):
+        if not _is_nobody(ids, actions):
             self._source.send(actions, ids)
             self._ahead += 1
 
@@ -272,6 +272,6 @@ class EnvPool:
         return seed, options, chosen
 
 
-def _is_nobody(env_id: Ids) -> bool:
-    """Whether a list of ids is given, and there are none in it: the batch has no rows then."""
-    return env_id is not None and np.shape(env_id) == (0,)
+def _is_nobody(env_id: Ids, actions: Any = ()) -> bool:
+    """Whether a list of ids is given, and nobody is in it, nor an action for anybody: the batch has no rows then."""
+    return env_id is not None and np.shape(env_id) == (0,) and not len(actions)

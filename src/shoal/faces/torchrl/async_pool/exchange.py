@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase, is_leaf_nontensor
 
+from shoal.arguments import check_choice
 from shoal.errors import ActionError, ArgumentError, SpecError
 from shoal.faces.torchrl.async_pool.flights import INDEX
 from shoal.faces.torchrl.batched.crossing import are_alike
@@ -75,8 +76,7 @@ def exchange_of(asked: str | None, metas: Sequence[EnvMetaData], *, in_processes
         TypeError: If some of it is no tensor.
     """
     asked = "queue" if asked is None else asked
-    if asked not in _KINDS:
-        raise ArgumentError(f"exchange: expected one of {_KINDS}, got {asked!r}")
+    check_choice("exchange", asked, _KINDS)
     if asked == "shm" and not in_processes:
         raise ArgumentError("exchange: 'shm' is for envs in worker processes: backend='multiprocessing'")
     if asked == "queue" or not in_processes:

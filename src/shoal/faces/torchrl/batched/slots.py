@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+import shoal.faces.torchrl as face
 from shoal.adapters.tensordict_env import Crossing, TensorDictEnv
 from shoal.build import preload_if_loaded
 from shoal.errors import ArgumentError
-from shoal.faces import torchrl as face
 
 if TYPE_CHECKING:
     from collections.abc import Callable
