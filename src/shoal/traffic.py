@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from shoal.engines.base import Command, Request
 
@@ -113,10 +113,11 @@ class Traffic:
         self._spread()
         self._landed.pop(env_id, None)
 
-    def cancel(self, ids: Sequence[int]) -> None:
-        """The engine has refused commands that had just taken off."""
+    def cancel(self, ids: Collection[int]) -> None:
+        """The engine has refused these commands, or lost them."""
         self._spread()
         self._flying.difference_update(ids)
+        self.void.difference_update(ids)
 
     def cancel_all(self) -> None:
         """The engine has lost everything that was under way."""
