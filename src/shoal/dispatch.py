@@ -269,8 +269,7 @@ class Dispatch:
         """Wait until the engine is done with commands whose results nobody wants."""
         while self.traffic.void:
             void = set(self.traffic.void)
-            if not self._collect(1, None):
-                self.traffic.cancel(void)  # lost, and nobody misses them
+            self.collect(1, None)
             self.drop_faults(void - self.traffic.void)
 
     def drop_faults(self, ids: Iterable[int]) -> None:
@@ -367,12 +366,6 @@ class Dispatch:
 
     def collect(self, at_least: int, timeout_s: float | None) -> None:
         """Wait for the engine."""
-        if not self._collect(at_least, timeout_s):
-            self.traffic.cancel_all()
-            raise StateError("an interrupt has lost commands that were under way: reset() the envs to go on")
-
-    def _collect(self, at_least: int, timeout_s: float | None) -> bool:
-        """Wait for the engine; False if it has nothing of what is under way."""
         start = perf_counter()
         if self.sender.has_delayed:
             at_least, timeout_s = self.sender.launch_due(at_least, timeout_s)
@@ -387,7 +380,9 @@ class Dispatch:
             self.desk.note_rows(self.engine.collected)
         # An engine that has something to wait for waits.
         is_early = timeout_s is None or waited_s < timeout_s / 2
-        return bool(self.engine.collected) or not at_least or not is_early
+        if is_early and at_least and not self.engine.collected and not self.traffic.cancel_void():
+            self.traffic.cancel_all()
+            raise StateError("an interrupt has lost commands that were under way: reset() the envs to go on")
 
     def _hand_out(self, ids: list[int]) -> Batch:
         batch = self.reader.read_all() if ids is self._all_ids else self.reader.read(ids)

@@ -117,7 +117,13 @@ class Traffic:
         """The engine has refused these commands, or lost them."""
         self._spread()
         self._flying.difference_update(ids)
-        self.void.difference_update(ids)
+
+    def cancel_void(self) -> bool:
+        """The engine has lost what nobody wants, if there is any; returns whether there was."""
+        has_void = bool(self.void)
+        self.cancel(self.void)
+        self.void.clear()
+        return has_void
 
     def cancel_all(self) -> None:
         """The engine has lost everything that was under way."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal import testing
-from shoal.engines.process.wire import Channel, Frame, Kind, WireError
+from shoal.engines.process.wire import Channel, Frame, FrameError, Kind, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -259,3 +259,13 @@ def test_a_sender_may_give_up(pair: Pair) -> None:
 
     with pytest.raises(GivenUp):
         pair.left.send(Kind.VALUE, 1, LARGE, give_up)
+
+
+def test_a_frame_that_was_cut_off_is_not_followed_by_another(pair: Pair) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pair.left.send(Kind.EXTRAS, 0, LARGE, interrupt)
+    with pytest.raises(FrameError, match="cut off"):
+        pair.left.send(Kind.EXTRAS, 0, b"next", never_gives_up)

@@ -1,16 +1,16 @@
 """The shared words through which a pool and its workers talk on every step.
 
-    pool writes     issued, command, flagged, block, host, rounds, calls, wanted, leaving
+    pool writes     issued, command, letter, block, host, rounds, calls, wanted, leaving
     worker writes   finished, progress, order, running, notes, awaited
 
 Each env has a sequence number: a command raises ``issued``, its completion copies it to ``finished``, so pending
 means unequal, and a result can only be taken for the command it answers. The upper half of the number is the
-env's incarnation. ``host`` is the lane that an env is at home in. A lane lists what it finished in ``order``, where
-each lane has a ring with room for all envs that it may have, and
-publishes it by raising ``progress``. A step of the whole pool needs less: the pool raises the number in ``rounds``,
-and a lane that sees a new number steps all its envs. A lane has something to do when ``calls`` was raised; if it sleeps
-until then, it has said so in ``awaited``. Whoever brings the sum of ``progress`` to ``wanted`` wakes the pool, which is
-not disturbed before. Every word has one writer, so no lock is needed and no death can leave one.
+env's incarnation. ``letter`` is the number of the letter that goes with the command, or 0. ``host`` is the lane that an
+env is at home in. A lane lists what it finished in ``order``, where each lane has a ring with room for all envs that it
+may have, and publishes it by raising ``progress``. A step of the whole pool needs less: the pool raises the number in
+``rounds``, and a lane that sees a new number steps all its envs. A lane has something to do when ``calls`` was raised;
+if it sleeps until then, it has said so in ``awaited``. Whoever brings the sum of ``progress`` to ``wanted`` wakes the
+pool, which is not disturbed before. Every word has one writer, so no lock is needed and no death can leave one.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Plan:
         """Lay out rows and control words for so many lanes of at most ``capacity`` envs."""
         layout = Layout()
         rows.reserve(layout)
-        for name, dtype in (("issued", np.int64), ("finished", np.int64), ("host", np.int32)):
+        for name, dtype in (("issued", np.int64), ("finished", np.int64), ("letter", np.int64), ("host", np.int32)):
             layout.add(name, (rows.num_envs,), dtype)
         layout.add("order", (lanes * capacity,), np.int32)
-        for name in ("command", "flagged", "block", "told"):
+        for name in ("command", "block", "told"):
             layout.add(name, (rows.num_envs,), np.uint8)
         layout.add("slips", (rows.num_envs * SLIP_BYTES,), np.uint8)
         layout.add("progress", (lanes,), np.int64)
@@ -77,7 +77,7 @@ class Control:
         self.finished = words(self.finished_N)
         self.command = words(self.command_N)
         self.block = words(self.block_N)
-        self.flagged = words(self.columns["flagged"])
+        self.letter = words(self.columns["letter"])
         self.told = words(self.columns["told"])
         self.slips = words(self.columns["slips"])
         self.host = words(self.columns["host"])

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from shoal.arrays import Arena, Rows
 from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.intake import intake_of
-from shoal.engines.process import shipping
 from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.crew import Crew, Patience
 from shoal.engines.process.homes import Homes
+from shoal.engines.process.letters import NO_LETTER, Letters
 from shoal.engines.process.notes import NoteReader
 from shoal.engines.process.recycling import Recycler
 from shoal.engines.process.rounds import Rounds
@@ -67,6 +67,7 @@ class ProcessEngine:
         self.gone: dict[int, Fault] = {}  # with their worker, until they are built anew
         self.building: set[int] = set()
         self.incarnations = [0] * hosted
+        self._letters = Letters(self.homes)
         # Envs that were let go, and are to be welcomed at their new homes.
         self.arrivals: list[int] = []
 
@@ -124,11 +125,12 @@ class ProcessEngine:
             self._rounds.tell()
             return
         if self.recycler is not None and self.recycler.is_active:
-            self._pack(requests or {})  # as below, before anybody is let go
+            self._letters.check(requests or {})  # as below, before anybody is let go
             ids, requests = self.recycler.send_off(ids, command, requests or {}, block)
         if requests and self.gone:
             requests = {i: r for i, r in requests.items() if i not in self.gone or r.incarnation is not None}
-        payloads = self._pack(requests) if requests else {}  # what cannot be sent is found before anything moves
+        # What cannot be sent is found before anything moves.
+        letter = self._letters.post(requests) if requests else NO_LETTER
         self._rounds.note_other()
         control, touched = self.control, set()
         for i in ids:
@@ -142,15 +144,15 @@ class ProcessEngine:
                 continue
             control.command[i] = command
             control.block[i] = block
-            control.flagged[i] = bool(requests and i in requests)
+            control.letter[i] = letter if requests and i in requests else NO_LETTER
             control.issued[i] += 1
             self.owed[lane] += 1
             self.out.add(i)
             touched.add(lane)
-        try:
-            control.call(touched)
-        finally:  # also if interrupted: who was called waits for what it is sent
-            self._send(payloads)
+        control.call(touched)
+        if letter:
+            self.collected = self._refused  # what is lost before anybody collects waits for who does
+            self._send_letters()
 
     def _make_room(self, env_id: int) -> None:
         """See that there is a worker to build an env in."""
@@ -177,23 +179,18 @@ class ProcessEngine:
         self.control.notes[index] = self._notes_taken[index] = 0
         self.crew.replace(index, self.control.plan, self._rounds.number)
 
-    def _pack(self, requests: dict[int, Request]) -> dict[int, bytes]:
-        """Requests as one message per worker."""
-        by_worker: dict[int, dict[int, Request]] = {}
-        for i, request in requests.items():
-            by_worker.setdefault(self.homes.worker_of(i), {})[i] = request
-        return {index: shipping.pickle_value(part, "the request") for index, part in by_worker.items()}
-
-    def _send(self, payloads: dict[int, bytes]) -> None:
-        for index, payload in payloads.items():
-            if index in self.crew.lost:
-                continue
-            worker = self.crew.workers[index]
-            self.collected = self._refused  # what is lost before anybody collects waits for who does
-            try:
-                worker.channel.send(Kind.REQUESTS, -1, payload, partial(self._wait_for, worker))
-            except WireError as error:
-                self._lose_after(error, worker)
+    def _send_letters(self) -> None:
+        """Empty the outbox. Letters that an interrupt has kept there are sent by whoever comes next."""
+        outbox = self._letters.outbox
+        while outbox:
+            index, letter = outbox[0]
+            if index not in self.crew.lost:
+                worker = self.crew.workers[index]
+                try:
+                    worker.channel.send(Kind.REQUESTS, -1, letter, partial(self._wait_for, worker))
+                except WireError as error:
+                    self._lose_after(error, worker)
+            del outbox[0]
 
     def _wait_for(self, worker: WorkerProcess) -> None:
         """While a worker does not take what it is sent: it may be dead, or hang in an env."""
@@ -227,6 +224,8 @@ class ProcessEngine:
         """Wait for rows; now and then see that the workers live and move."""
         end = None if timeout_s is None else monotonic() + timeout_s
         self.collected, self._refused = (done := self._refused), []
+        if self._letters.outbox:
+            self._send_letters()
         while True:
             self.drain()
             if self.arrivals:

@@ -27,6 +27,7 @@ _MAGIC = b"SHOA"
 _MAX_PAYLOAD_BYTES = 2**34
 _READ_BYTES = 1 << 16  # Python allocates them for every read, and more than this from the system
 _SLICE_S = 0.1
+_WHOLE_BYTES = 4096  # what the system sends whole or not at all
 
 
 class Kind(IntEnum):
@@ -55,7 +56,7 @@ class WireError(ShoalError, OSError):
 
 
 class FrameError(WireError):
-    """The other side sent something that is no frame, or none that belongs there."""
+    """One side has sent something that is no frame, or none that belongs there."""
 
 
 class Channel:
@@ -65,6 +66,7 @@ class Channel:
         self.socket = end
         end.setblocking(False)
         self._incoming = bytearray()
+        self._is_torn = False
         self._reading = threading.Lock()
         self._frames: deque[Frame] = deque()
         self._poll = select.poll()
@@ -75,8 +77,12 @@ class Channel:
 
         Raises:
             WireError: If the other side is gone.
+            FrameError: If it has got a part of a frame before, and an interrupt kept the rest from it.
         """
+        if self._is_torn:
+            raise FrameError(0, "an interrupt has cut off what it was being sent")
         data = memoryview(_HEADER.pack(_MAGIC, kind, env_id, len(payload)) + payload)
+        self._is_torn = len(data) > _WHOLE_BYTES
         while data:
             try:
                 data = data[self.socket.send(data, socket.MSG_NOSIGNAL) :]
@@ -84,6 +90,7 @@ class Channel:
                 self._wait_writable(check)
             except OSError as error:
                 raise WireError(error.errno, "the other side of the channel is gone") from error
+        self._is_torn = False
 
     def _wait_writable(self, check: Callable[[], None]) -> None:
         both = select.poll()

@@ -30,6 +30,7 @@ from shoal.engines.lane import Lane
 from shoal.engines.process import shipping
 from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.forms import FormWriter
+from shoal.engines.process.letters import Mailbox
 from shoal.engines.process.notes import Note, Notes, pack_fault
 from shoal.engines.process.wake import NOBODY_WAITS, Fence, Waiter
 from shoal.engines.process.wire import Channel, FrameError, Kind
@@ -170,7 +171,7 @@ class Worker:
         self.boot = boot
         self.channel = Channel(socket.socket(fileno=boot.channel.fd))
         self.lanes: list[Lane] = []
-        self.requests: dict[int, Request] = {}
+        self._mailbox = Mailbox()
         # Lanes of one worker share the channel; a lock inside one process dies with it.
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
@@ -260,14 +261,14 @@ class Worker:
         where = Where(ids, "construct", self.boot.worker, os.getpid())
         return replace(fault_from(error, env_id=ids[0], phase="construct"), where=where)
 
-    def request_for(self, env_id: int) -> Request:
-        """What the pool sent along with the command of this env."""
+    def request_for(self, env_id: int, letter: int) -> Request:
+        """What the pool sends along with the command of this env."""
         with self._receiving:
-            while env_id not in self.requests:
+            while (request := self._mailbox.take(env_id, letter)) is None:
                 frame = self.channel.receive(None)
                 if frame is not None and frame.kind is Kind.REQUESTS:
-                    self.requests.update(shipping.unpickle_value(frame.payload))
-            return self.requests.pop(env_id)
+                    self._mailbox.put(frame.payload)
+            return request
 
     def announce(self) -> None:
         """Count a note that will follow; done before the row is published, so the pool knows to wait for it."""
@@ -332,7 +333,7 @@ class LaneServer:
     def _run_pending(self) -> None:
         control, run = self.control, self.lane.run
         issued, finished, command, block = control.issued, control.finished, control.command, control.block
-        flagged, running, host, index = control.flagged, control.running, control.host, self.index
+        letter, running, host, index = control.letter, control.running, control.host, self.index
         ring = index * self._capacity
         notes, count = self._notes, 0
         for env_id in self.lane.env_ids:
@@ -341,7 +342,7 @@ class LaneServer:
                 continue
             running[index] = env_id
             self._forms.wipe(env_id)
-            request = self.worker.request_for(env_id) if flagged[env_id] else None
+            request = self.worker.request_for(env_id, letter[env_id]) if letter[env_id] else None
             outcome = run(env_id, command[env_id], request, block[env_id])
             if outcome is not None:
                 notes.add(env_id, outcome, Command(command[env_id]))
