@@ -99,11 +99,11 @@ def reset(pool: shoal.Pool) -> None:
 
 @pytest.mark.parametrize("batch_size", [2, 1])
 @pytest.mark.parametrize("call", [step, send_and_receive, reset])
-@pytest.mark.parametrize("way", ["serial", "thread", "process", "inline"])
+@pytest.mark.parametrize("way", ["serial", "thread", "process", "inline process"])
 def test_t15_a_pool_survives_an_interrupt_at_every_line(
     call: Callable[[shoal.Pool], None], batch_size: int, way: str, make_pool: Callable[..., shoal.Pool]
 ) -> None:
-    options: dict[str, Any] = {"engine": "process", "inline": True} if way == "inline" else {"engine": way}
+    options: dict[str, Any] = {"engine": "process", "inline": True} if "inline" in way else {"engine": way}
     if way != "serial":
         options["num_workers"] = 2
     env = partial(CountingEnv, episode_length=1000)
@@ -144,7 +144,9 @@ def test_t15_a_compiled_or_native_pool_makes_up_no_row(task_id: str, make_pool: 
     assert line > 20
 
 
-def test_t15_a_long_request_that_was_cut_off_costs_its_worker_at_most(make_pool: Callable[..., shoal.Pool]) -> None:
+def test_t15_a_long_request_to_a_process_that_was_cut_off_costs_that_at_most(
+    make_pool: Callable[..., shoal.Pool],
+) -> None:
     pool = make_pool(CountingEnv, 2, engine="process", num_workers=2, reset_timeout=SOON_S)
     told = set()
     for line in count():
