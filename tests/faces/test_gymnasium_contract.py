@@ -577,6 +577,26 @@ def test_a_registered_time_limit_holds_unless_replaced(make: Any) -> None:
     assert envs.spec.max_episode_steps == 200
 
 
+def test_gymnasiums_make_vec_makes_a_pool_of_an_id_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.registry))
+    gym.register(
+        "shoal/Counting-v0",
+        vector_entry_point=functools.partial(shoal.make_vec, CountingEnv),
+        kwargs={"env_kwargs": {"episode_length": 9}, "engine": "serial"},
+        max_episode_steps=3,
+    )
+    envs = gym.make_vec("shoal/Counting-v0", num_envs=2, autoreset="same_step")
+    assert isinstance(envs, shoal.ShoalVectorEnv)
+    assert envs.spec is not None
+    assert envs.spec.id == "shoal/Counting-v0"
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert envs.get_attr("episode_length") == (9, 9)
+    envs.reset(seed=1)
+    ends = [envs.step(np.zeros(2, np.int64))[3].tolist() for _ in range(3)]
+    assert ends == [[False, False], [False, False], [True, True]]
+    envs.close()
+
+
 def test_the_limit_counts_again_after_a_masked_reset(make: Any) -> None:
     envs = make(CountingEnv, env_kwargs={"episode_length": 50}, max_episode_steps=3, autoreset="disabled")
     envs.reset(seed=0)
