@@ -9,10 +9,13 @@ A program that has to wait for the test reads its standard input: `end` closes i
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
@@ -83,11 +86,13 @@ class Program:
     Attributes:
         process: The program itself; it leads a session and a process group of its own.
         lines: What it has printed so far.
+        temporary: Its folder for temporary files.
         family: All its descendants, once it had printed its lines.
     """
 
     process: subprocess.Popen[str]
     lines: list[str]
+    temporary: Path
     family: list[psutil.Process] = field(default_factory=list)
 
     @property
@@ -96,13 +101,14 @@ class Program:
         return {int(word) for line in self.lines for word in line.split() if word.isdigit()}
 
     def end(self, limit_s: float = SOON_S) -> Ended:
-        """Let it end, and see that everything of it is gone two seconds later."""
+        """Let it end, and see that everything of it is gone two seconds later, temporary files included."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.stdin = None
         # Before its output is read to the end, which would wait for whoever still holds the pipe.
         self.process.wait(limit_s)
         assert_gone(self.family)
+        assert list(self.temporary.iterdir()) == []
         stdout, stderr = self.process.communicate(timeout=limit_s)
         return Ended(self.process.returncode, stdout, stderr)
 
@@ -112,8 +118,19 @@ def program(code: str, *args: str, lines: int = 1, options: tuple[str, ...] = ()
     """Run Python code until it and its workers have printed so many lines."""
     command = [sys.executable, *options, "-c", _PRELUDE + code, *args]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
-        running = Program(process, [])
+    with (
+        TemporaryDirectory() as temporary,
+        subprocess.Popen(
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "TMPDIR": temporary},
+        ) as process,
+    ):
+        running = Program(process, [], Path(temporary))
         try:
             assert process.stdout is not None
             running.lines = [process.stdout.readline() for _ in range(lines)]

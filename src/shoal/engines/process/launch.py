@@ -41,7 +41,7 @@ _GRACE_S = 0.3
 _STACKS_BYTES = 1 << 16
 _UNKNOWN_CODE = 255  # multiprocessing's word for it too
 # What every worker needs, loaded once in the fork server instead of once per worker.
-_PRELOAD = ["shoal.engines.process.worker", "gymnasium"]
+_PRELOAD = ["shoal.engines.process.last_out", "shoal.engines.process.worker", "gymnasium"]
 # What users of some part of shoal need as well: that part says so when it is imported.
 _preload_if_loaded: list[str] = []
 _starting = threading.Lock()
@@ -249,8 +249,9 @@ def _disown_fork_server() -> None:
     """Have this process start a fork server of its own, if it needs one.
 
     The other is no child of ours: ``multiprocessing`` would fail to ask whether it lives. And it would live for as
-    long as we hold our copy of the pipe that ties it to its owner.
+    long as we hold our copy of the pipe that ties it to its owner. Its folder is for its owner to remove.
     """
+    multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
     server: Any = forkserver._forkserver
     if server._forkserver_alive_fd is not None:
         with contextlib.suppress(OSError):
