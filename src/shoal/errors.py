@@ -16,6 +16,7 @@
     │   ├── WrongActionType   an action is of a type that an env of DI-engine's dialect does not take
     │   └── AgentActionError  an agent of BBRL's dialect found actions in the workspace that no env can take
     ├── WorkspaceError        a workspace or an agent of BBRL's dialect was asked for what it cannot give
+    │   └── UnknownVariable   a workspace has no variable of this name
     ├── TensorEnvError        a TensorDict or a spec does not fit an env of TorchRL's dialect
     ├── StateError            the call does not fit the state of the pool
     │   ├── ClosedPool        the pool is closed
@@ -125,6 +126,12 @@ class AgentActionError(ActionError, AssertionError):
 
 class WorkspaceError(ShoalError, AssertionError):
     """A workspace or an agent of BBRL's dialect was asked for what it cannot give."""
+
+
+class UnknownVariable(WorkspaceError, KeyError):
+    """A workspace has no variable of this name."""
+
+    __str__ = Exception.__str__  # a KeyError shows its text as a repr
 
 
 class TensorEnvError(ShoalError, RuntimeError):

@@ -26,6 +26,7 @@ from shoal.faces.bbrl import (  # noqa: E402
     SeedableAgent,
     TemporalAgent,
     Workspace,
+    cumulated_reward,
     doubleqlearning_temporal_difference,
     gae,
     make_env,
@@ -157,6 +158,65 @@ def test_discounts_under_all_their_names() -> None:
             assert torch.equal(found, gae(reward, critic, alive.expand(2, 1), critic, 0.5, 0.8))
     with pytest.raises(TypeError, match="got 'gamma' twice: 'discount_factor' is the same"):
         temporal_difference(critic, reward, alive, gamma=0.5, discount_factor=0.5)
+
+
+@pytest.mark.parametrize(("coefficient", "gradient"), [(0.8, [-1.0, -1.4, 0.0]), (0.0, [-1.0, -1.0, 0.0])])
+def test_advantages_leave_the_value_of_the_next_state_alone(coefficient: float, gradient: list[float]) -> None:
+    value = torch.ones(3, 1, requires_grad=True)
+    alive = torch.ones(2, 1, dtype=torch.bool)
+    gae(torch.ones(2, 1), value[1:], alive, value[:-1], 0.5, coefficient).sum().backward()
+    assert torch.allclose(value.grad.flatten(), torch.tensor(gradient))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_a_cumulated_reward_is_a_number(dtype: torch.dtype) -> None:
+    reward = torch.tensor([[1, 1], [2, 1], [4, 4]], dtype=dtype)
+    done = torch.tensor([[False, True], [True, False], [False, False]])
+    found = cumulated_reward(reward, done)
+    assert (type(found), found) == (float, 2.0)
+
+
+def test_a_temporal_agent_takes_its_times_by_place() -> None:
+    class Clock(Agent):
+        def forward(self, t: int, **kwargs: Any) -> None:
+            self.set(("clock", t), torch.tensor([t]))
+
+    workspace = Workspace()
+    TemporalAgent(Clock())(workspace, 1, 2)
+    assert workspace["clock"][:, 0].tolist() == [0, 1, 2]
+    stopped = Workspace()
+    TemporalAgent(Clock())(stopped, 0, None, "clock")
+    assert stopped.time_size() == 2
+
+
+def test_a_loader_may_have_more_than_is_wanted_and_begin_anew() -> None:
+    batches = [(torch.tensor([k]), torch.tensor([-k])) for k in (1, 2)]
+    agent, workspace = face.DataLoaderAgent(batches, output_names=("x",)), Workspace()
+    agent(workspace)
+    assert (list(workspace), workspace["x"].tolist()) == (["x"], [[1]])
+    agent.reset()
+    seen = []
+    while not agent.finished():
+        agent(workspace)
+        seen.append(workspace["x"].item())
+    assert seen == [1, 2, 2]
+    chosen = Workspace()
+    face.ShuffledDatasetAgent(batches, 3, output_names=("x",)).seed(1)(chosen)
+    assert list(chosen) == ["x"]
+
+
+def test_ends_are_bools_whatever_they_were() -> None:
+    workspace = Workspace()
+    for t, done in enumerate([[0, 1], [1, 0]]):
+        workspace.set("ends", t, torch.tensor(done))
+    agent = TemporalAgent(face.EpisodesDone("ends", "over"))
+    agent(workspace, n_steps=2)
+    assert workspace["over"].tolist() == [[False, True], [True, True]]
+
+
+def test_agents_elsewhere_may_be_verbose() -> None:
+    for kind in (face.AsynchronousAgent, face.RemoteAgent):
+        assert kind(Agent(), verbose=True).verbose
 
 
 # ---------------------------------------------------------------------- elsewhere

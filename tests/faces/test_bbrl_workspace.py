@@ -241,6 +241,46 @@ def test_sizes_columns_windows() -> None:
     assert list(workspace) == []
 
 
+def test_columns_are_chosen_by_index_from_either_end_or_by_mask() -> None:
+    workspace = counted(2, 3)
+    for chosen, expected in (([2, 0, 2], [2, 0, 2]), ([-1], [2]), ([True, False, True], [0, 2]), ([], [])):
+        found = workspace.select_batch(torch.tensor(chosen))["x"]
+        assert found.tolist() == [expected, [10 + column for column in expected]]
+
+
+def test_a_window_has_each_column_once_at_most() -> None:
+    workspace = counted(6, 4)
+    for seed in range(10):
+        torch.manual_seed(seed)
+        columns = workspace.sample_subworkspace(2, 4, 3)["x"] % 10
+        assert columns.shape == (3, 8)
+        assert (columns == columns[0]).all()
+        assert columns[0].view(2, 4).sort(1).values.tolist() == [[0, 1, 2, 3]] * 2
+        assert len(set((workspace.sample_subworkspace(1, 3, 2)["x"][0] % 10).tolist())) == 3
+    assert workspace.sample_subworkspace(1, 9, 2).batch_size() == 4
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_some_columns_can_be_read_and_written_alone(is_shared: bool) -> None:
+    workspace = counted(2, 3)
+    if is_shared:
+        workspace = workspace._convert_to_shared_workspace()
+    assert workspace.get("x", 1, (1, 3)).tolist() == [11, 12]
+    assert workspace.get_full("x", (0, 1)).tolist() == [[0], [10]]
+    assert workspace.get_time_truncated("x", 1, 9, (2, 3)).tolist() == [[12]]
+    workspace.set("x", 0, torch.tensor([7]), (2, 3))
+    workspace.set_full("x", torch.tensor([[8], [9]]), (0, 1))
+    assert workspace["x"].tolist() == [[8, 1, 7], [9, 11, 12]]
+
+
+def test_a_variable_that_is_not_there_is_an_assertion_and_a_key() -> None:
+    workspace = counted()
+    for ask in (workspace.remove_variable, workspace.clear, workspace.get_full):
+        for kind in (AssertionError, KeyError, ShoalError):
+            with pytest.raises(kind, match="has no variable 'y'; it has"):
+                ask("y")
+
+
 def test_shared_workspaces_keep_their_names_and_sizes() -> None:
     shared = counted()._convert_to_shared_workspace(n_repeat=2)
     assert shared.is_shared
@@ -276,6 +316,12 @@ def test_the_buffer_holds_the_last_columns(max_size: int, sizes: list[int]) -> N
     assert sorted(buffer.variables["x"][: buffer.size(), 0].tolist()) == list(range(max(0, put - max_size), put))
     drawn = buffer.get_shuffled(64)["x"]
     assert torch.equal(drawn[0] + 100, drawn[1])
+
+
+def test_a_size_may_be_written_as_configs_write_it() -> None:
+    buffer = ReplayBuffer(1e1)
+    buffer.put(workspace=counted(2, 3))
+    assert (buffer.max_size, buffer.size()) == (10, 3)
 
 
 def test_a_buffer_takes_what_it_was_begun_with() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.errors import WorkspaceError
+from shoal.errors import UnknownVariable, WorkspaceError
 from shoal.faces.bbrl.variables import Fixed, Recorded, Tracked, Variable, no_time, variable_of
 
 if TYPE_CHECKING:
@@ -67,15 +67,18 @@ class Workspace:
         try:
             return self._variables[name]
         except KeyError:
-            raise WorkspaceError(f"the workspace has no variable {name!r}; it has {list(self._variables)}") from None
+            raise UnknownVariable(f"the workspace has no variable {name!r}; it has {list(self._variables)}") from None
 
     # ------------------------------------------------------------------ reading and writing
 
     def set(self, var_name: str, t: int, v: torch.Tensor, batch_dims: tuple[int, int] | None = None) -> None:
         """Write the value of a variable at time ``t``; a gap before it is filled with zeros.
 
-        ``batch_dims`` is taken for BBRL's sake and means nothing.
+        With ``batch_dims``, write its columns from the first of the two up to, and without, the second.
         """
+        if batch_dims is not None:
+            self._set_columns(var_name, t, v, batch_dims)
+            return
         if not isinstance(v, torch.Tensor) or not v.ndim:
             raise WorkspaceError(f"{var_name}: expected a tensor of shape [batch, ...], got {v!r:.80}")
         if t < 0:
@@ -97,6 +100,14 @@ class Workspace:
                 variable = self._variables[var_name] = Tracked(variable.whole())
         variable.set(t, v)
 
+    def _set_columns(self, name: str, t: int, value: torch.Tensor, batch_dims: tuple[int, int]) -> None:
+        if self.is_shared:
+            _SplitSharedWorkspace(self, batch_dims).set(name, t, value)
+            return
+        row = self.get(name, t).clone()
+        row[slice(*batch_dims)] = value
+        self.set(name, t, row)
+
     def _create(self, name: str, value: torch.Tensor) -> Variable:
         if self.is_shared:
             raise WorkspaceError(f"a shared workspace takes no new variable {name!r}; it has {list(self._variables)}")
@@ -104,18 +115,25 @@ class Workspace:
         return made
 
     def get(self, var_name: str, t: int, batch_dims: tuple[int, int] | None = None) -> torch.Tensor:
-        """The value of a variable at time ``t``; negative times count from the end."""
+        """The value of a variable at time ``t``, or some columns of it; negative times count from the end."""
         variable = self._variable(var_name)
         length = variable.length
         if not -length <= t < length:
             raise no_time(var_name, t, length)
-        return variable.get(t)
+        return _columns_of(variable.get(t), batch_dims, 0)
 
     def set_full(self, var_name: str, value: torch.Tensor, batch_dims: tuple[int, int] | None = None) -> None:
         """Replace all time steps of a variable by those of a ``[time, batch, ...]`` tensor.
 
-        If it has been written time by time before, those have to be like the times it had.
+        If it has been written time by time before, those have to be like the times it had. With ``batch_dims``, replace
+        its columns from the first of the two up to, and without, the second.
         """
+        if batch_dims is not None and self.is_shared:
+            _SplitSharedWorkspace(self, batch_dims).set_full(var_name, value)
+            return
+        if batch_dims is not None:
+            part, value = value, self.get_full(var_name)
+            value[:, slice(*batch_dims)] = part
         if not isinstance(value, torch.Tensor) or value.ndim < 2:
             raise WorkspaceError(f"{var_name}: expected a tensor of shape [time, batch, ...], got {value!r:.80}")
         known = self._variables.get(var_name)
@@ -133,8 +151,8 @@ class Workspace:
         self._variables[var_name] = variable_of(value.clone(memory_format=torch.contiguous_format))
 
     def get_full(self, var_name: str, batch_dims: tuple[int, int] | None = None) -> torch.Tensor:
-        """All time steps of a variable, ``[time, batch, ...]``."""
-        return self._variable(var_name).whole().clone()
+        """All time steps of a variable, ``[time, batch, ...]``, or of some columns of it."""
+        return _columns_of(self._variable(var_name).whole(), batch_dims, 1).clone()
 
     def __getitem__(self, key: str | Iterable[str]) -> Any:
         """``ws["a"]`` is ``get_full("a")``; ``a, b = ws["a", "b"]`` reads several."""
@@ -204,9 +222,11 @@ class Workspace:
         return self._map(lambda full: full.to(device, copy=True))
 
     def select_batch(self, batch_indexes: Any) -> Workspace:
-        """Some columns of it; an index may be given several times."""
-        columns = torch.as_tensor(batch_indexes, dtype=torch.long)
-        return self._map(lambda full: full.index_select(1, columns.to(full.device)))
+        """Some columns of it, by their indices or by a mask; an index may be given several times."""
+        columns = torch.as_tensor(batch_indexes)
+        if columns.dtype != torch.bool:
+            columns = columns.long().reshape(-1)
+        return self._map(lambda full: full[:, columns.to(full.device)])
 
     def select_batch_n(self, n: int) -> Workspace:
         """``n`` random columns, with replacement."""
@@ -223,7 +243,7 @@ class Workspace:
         """One variable from ``from_time`` up to, and without, ``to_time``; the end is clipped."""
         if not 0 <= from_time < to_time:
             raise WorkspaceError(f"{var_name}: expected 0 <= from_time < to_time, got {from_time} and {to_time}")
-        return self._variable(var_name).whole()[from_time:to_time].clone()
+        return _columns_of(self._variable(var_name).whole()[from_time:to_time], batch_dims, 1).clone()
 
     def get_time_truncated_workspace(self, from_time: int, to_time: int) -> Workspace:
         """All variables from ``from_time`` up to, and without, ``to_time``; the end is clipped."""
@@ -239,12 +259,13 @@ class Workspace:
         return self._map(lambda full: full[times.to(full.device), column.to(full.device)])
 
     def sample_subworkspace(self, n_times: int, n_batch_elements: int, n_timesteps: int) -> Workspace:
-        """``n_times`` random windows of ``n_timesteps``, each of ``n_batch_elements`` random columns."""
-        last = _known(self.time_size()) - n_timesteps
+        """``n_times`` random windows of ``n_timesteps``, each of ``n_batch_elements`` different columns at random."""
+        last, width = _known(self.time_size()) - n_timesteps, _known(self.batch_size())
         if last < 0 or n_times < 1 or n_timesteps < 1:
             raise WorkspaceError(f"no {n_times} windows of {n_timesteps} in {self.time_size()} time steps")
-        starts = torch.randint(last + 1, (n_times,)).repeat_interleave(n_batch_elements)
-        return self.select_batch_n(n_times * n_batch_elements).select_subtime(starts, n_timesteps)
+        columns = torch.stack([torch.randperm(width)[:n_batch_elements] for _ in range(n_times)])
+        starts = torch.randint(last + 1, (n_times, 1)).expand_as(columns)
+        return self.select_batch(columns.flatten()).select_subtime(starts.flatten(), n_timesteps)
 
     @staticmethod
     def cat_batch(workspaces: Sequence[Workspace]) -> Workspace:
@@ -381,6 +402,10 @@ class _SplitSharedWorkspace:
 
     def restart(self) -> None:
         """Nothing: the size is fixed."""
+
+
+def _columns_of(value: torch.Tensor, batch_dims: tuple[int, int] | None, dim: int) -> torch.Tensor:
+    return value if batch_dims is None else value[(*[slice(None)] * dim, slice(*batch_dims))]
 
 
 def _known(size: int | None) -> int:

@@ -20,11 +20,12 @@ class AsynchronousAgent(HostedAgent):
 
     Args:
         agent: The agent.
+        verbose: Whatever the agent makes of it.
         name: A name to find it by.
     """
 
-    def __init__(self, agent: Agent, name: str | None = None) -> None:
-        super().__init__(agent, 1, name)
+    def __init__(self, agent: Agent, verbose: bool = False, name: str | None = None) -> None:
+        super().__init__(agent, 1, name, verbose)
         self._result: Workspace | None = None
 
     def __call__(self, workspace: Workspace | None = None, **kwargs: Any) -> None:

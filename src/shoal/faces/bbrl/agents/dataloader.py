@@ -18,7 +18,7 @@ class ShuffledDatasetAgent(Agent):
     Args:
         dataset: What gives a tuple of tensors for an index.
         batch_size: How many of them, drawn with replacement.
-        output_names: The variables for the parts of the tuple.
+        output_names: The variables for the parts of the tuple, or for the first of them.
     """
 
     def __init__(self, dataset: Any, batch_size: int, output_names: Sequence[str] = ("x", "y")) -> None:
@@ -35,7 +35,7 @@ class ShuffledDatasetAgent(Agent):
         """Write a batch."""
         chosen = torch.randint(len(self.dataset), (self.batch_size,), generator=self._generator).tolist()
         items = [self.dataset[i] for i in chosen]
-        for name, parts in zip(self.output_names, zip(*items, strict=True), strict=True):
+        for name, parts in zip(self.output_names, zip(*items, strict=True), strict=False):
             self.set((name, 0), torch.stack([torch.as_tensor(part) for part in parts]))
 
 
@@ -52,6 +52,10 @@ class DataLoaderAgent(Agent):
         self._batches: Iterator[Any] | None = None
         self.is_finished = False
 
+    def reset(self) -> None:
+        """Begin anew with the first batch."""
+        self._batches, self.is_finished = None, False
+
     def finished(self) -> bool:
         """Whether the loader had no more in the last call."""
         return self.is_finished
@@ -65,5 +69,5 @@ class DataLoaderAgent(Agent):
         if batch is None:
             self._batches = None
             return
-        for name, part in zip(self.output_names, batch, strict=True):
+        for name, part in zip(self.output_names, batch, strict=False):
             self.set((name, 0), part)

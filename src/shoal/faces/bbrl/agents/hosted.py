@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class HostedAgent(Agent):
     """An agent whose copies run in processes, which begin when they are first needed and end with ``close``."""
 
-    def __init__(self, agent: Agent, num_processes: int, name: str | None) -> None:
-        super().__init__(name=name)
+    def __init__(self, agent: Agent, num_processes: int, name: str | None, verbose: bool = False) -> None:
+        super().__init__(name=name, verbose=verbose)
         self.agent = agent
         self.num_processes = num_processes
         self._hosts: Hosts | None = None

@@ -13,6 +13,7 @@ from gymnasium.wrappers import Autoreset
 
 from shoal.errors import BackendUnavailable, SpecError
 from shoal.faces.bbrl.agents.frames import columns_of
+from shoal.faces.bbrl.agents.utils import TemporalAgent
 from shoal.faces.bbrl.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -52,12 +53,12 @@ def has_autoreset(env: Any) -> bool:
     return False
 
 
-def record_video(env: Any, agent: Agent, path: str | os.PathLike[str]) -> None:
+def record_video(env: Any, policy: Agent, path: str | os.PathLike[str]) -> None:
     """Write a video of one episode.
 
     Args:
         env: An env that was made with ``render_mode="rgb_array"``.
-        agent: What reads ``env/env_obs`` and writes ``action``.
+        policy: What reads ``env/env_obs`` and writes ``action``; of a ``TemporalAgent``, the agent inside.
         path: The file, for example ``"episode.mp4"``; its folder is made if it is not there.
 
     Raises:
@@ -67,6 +68,7 @@ def record_video(env: Any, agent: Agent, path: str | os.PathLike[str]) -> None:
         clips: Any = importlib.import_module("moviepy")
     except ImportError as error:
         raise BackendUnavailable("record_video() needs moviepy: pip install moviepy") from error
+    agent = policy.agent if isinstance(policy, TemporalAgent) else policy
     workspace, frames, t, is_over = Workspace(), [], 0, False
     with torch.no_grad():
         obs, _ = env.reset()

@@ -22,12 +22,13 @@ class NRemoteAgent(HostedAgent):
         agent: The agent.
         num_processes: How many copies.
         name: A name to find it by.
+        verbose: Whatever the agent makes of it.
     """
 
-    def __init__(self, agent: Agent, num_processes: int = 1, name: str | None = None) -> None:
+    def __init__(self, agent: Agent, num_processes: int = 1, name: str | None = None, verbose: bool = False) -> None:
         if num_processes < 1:
             raise WorkspaceError(f"num_processes: expected at least 1, got {num_processes}")
-        super().__init__(agent, num_processes, name)
+        super().__init__(agent, num_processes, name, verbose)
 
     @staticmethod
     def create(
@@ -103,5 +104,5 @@ class NRemoteAgent(HostedAgent):
 class RemoteAgent(NRemoteAgent):
     """An agent in one other process."""
 
-    def __init__(self, agent: Agent, name: str | None = None) -> None:
-        super().__init__(agent, 1, name)
+    def __init__(self, agent: Agent, name: str | None = None, verbose: bool = False) -> None:
+        super().__init__(agent, 1, name, verbose)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from shoal.errors import WorkspaceError
 from shoal.faces.bbrl.agents.agent import Agent, TimeAgent
+
+if TYPE_CHECKING:
+    from shoal.faces.bbrl.workspace import Workspace
 
 
 class Agents(Agent):
@@ -62,6 +65,17 @@ class TemporalAgent(TimeAgent):
     def __init__(self, agent: Agent, name: str | None = None) -> None:
         super().__init__(name=name)
         self.agent = agent
+
+    def __call__(
+        self,
+        workspace: Workspace | None,
+        t: int = 0,
+        n_steps: int | None = None,
+        stop_variable: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Run ``forward`` on a workspace."""
+        super().__call__(workspace, t=t, n_steps=n_steps, stop_variable=stop_variable, **kwargs)
 
     def forward(self, t: int = 0, n_steps: int | None = None, stop_variable: str | None = None, **kwargs: Any) -> None:
         """Call the agent at ``t``, ``t + 1`` and so on.
@@ -140,6 +154,6 @@ class EpisodesDone(TimeAgent):
 
     def forward(self, t: int, *args: Any, **kwargs: Any) -> None:
         """Mark time ``t``; at time 0 everything begins anew."""
-        done = self.get((self.in_var, t))
+        done = self.get((self.in_var, t)).bool()
         self.state = done if t == 0 or self.state is None else self.state | done
         self.set((self.out_var, t), self.state)

@@ -91,7 +91,7 @@ def gae(
     gamma: float,
     gae_coef: float,
 ) -> torch.Tensor:
-    """Generalised advantage estimates.
+    """Generalised advantage estimates. Gradients go through ``critic``, and not through ``next_critic``.
 
     The mask ends both the bootstrapping and the recursion. On data of several steps, where an episode may have been
     truncated in between, use pairs of ``get_transitions``, or the advantages of the next episode leak into this one.
@@ -105,7 +105,7 @@ def gae(
         gae_coef: Lambda; 0 gives temporal differences, 1 sums of all rewards.
     """
     mask = _mask(must_bootstrap, critic)
-    delta = reward + gamma * next_critic * mask - critic
+    delta = reward + gamma * next_critic.detach() * mask - critic
     advantages = []
     after = torch.zeros_like(delta[0]) if len(delta) else None
     for t in reversed(range(len(delta))):
@@ -114,7 +114,7 @@ def gae(
     return torch.stack(advantages[::-1]) if advantages else delta
 
 
-def cumulated_reward(reward: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
+def cumulated_reward(reward: torch.Tensor, done: torch.Tensor) -> float:
     """The mean, over columns, of the sum of rewards up to and with the first ``done``.
 
     Raises:
@@ -124,7 +124,7 @@ def cumulated_reward(reward: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
     if not bool(ended.any(0).all()):
         raise WorkspaceError(f"columns {(~ended.any(0)).nonzero()[:, 0].tolist()} have no end of an episode")
     before = ended.long().cumsum(0) - ended.long()
-    return torch.where(before == 0, reward, torch.zeros_like(reward)).sum(0).mean()
+    return float(torch.where(before == 0, reward, torch.zeros_like(reward)).sum(0).double().mean())
 
 
 def _mask(must_bootstrap: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -35,21 +35,21 @@ class ReplayBuffer:
         (3, torch.Size([2, 5]))
     """
 
-    def __init__(self, max_size: int, device: Any = "cpu") -> None:
+    def __init__(self, max_size: float, device: Any = "cpu") -> None:
         if max_size < 1:
             raise WorkspaceError(f"max_size: expected at least 1, got {max_size}")
-        self.max_size = max_size
+        self.max_size = int(max_size)
         self.device = torch.device(device)
         self.variables: dict[str, torch.Tensor] = {}
         self.is_full = False
         self.position = 0
 
-    def put(self, work: Workspace) -> None:
+    def put(self, workspace: Workspace) -> None:
         """Add all columns of a workspace; of more than ``max_size``, the last ones."""
-        count, time_size = work.batch_size(), work.time_size()
+        count, time_size = workspace.batch_size(), workspace.time_size()
         if not count or time_size is None:
             return
-        columns = {name: work.variables[name].whole().detach() for name in work}
+        columns = {name: workspace.variables[name].whole().detach() for name in workspace}
         self._check(columns)
         kept = min(count, self.max_size)
         # As if they had come one by one: what is left out has moved the position all the same.
