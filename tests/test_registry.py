@@ -169,7 +169,8 @@ def test_a_compiled_kind_brings_its_own_limits() -> None:
 
 def test_an_id_can_be_registered_once() -> None:
     register("Mine-v0", CountingEnv, aliases=("mine",))
-    for names in (("Mine-v0",), ("mine",), ("New-v0", "mine"), ("CartPole-v1",), ("phys2d/CartPole-v1",)):
+    own = ("CartPole-v1", "phys2d/CartPole-v1", "Pong-v5")
+    for names in (("Mine-v0",), ("mine",), ("New-v0", "mine"), *((name,) for name in own)):
         with pytest.raises(ArgumentError, match="registered already"):
             register(names[0], CountingEnv, aliases=names[1:])
     assert "New-v0" not in list_all_envs()

@@ -162,7 +162,7 @@ def register(
         aliases: Further names for it.
         max_episode_steps: The time limit.
         reward_threshold: The mean return at which the task counts as solved.
-        **defaults: Keyword arguments for the env, which ``make`` may override.
+        **defaults: Keyword arguments for the env, or for ``make`` and its family, which may override them.
 
     Example:
         >>> register("ShortCart-v0", "CartPole-v1", max_episode_steps=7)
@@ -173,7 +173,8 @@ def register(
     for name in names:
         if not isinstance(name, str) or not name:
             raise ArgumentError(f"task_id: expected a name, got {name!r}")
-        if name in _registered or _compiled(name) is not None:
+        is_own = own_task(name) is not None and name not in gym.registry
+        if is_own or name in _registered or _compiled(name) is not None:
             raise ArgumentError(f"task_id: {name!r} is registered already")
     if isinstance(env, str) and ":" not in env:
         base = find(env)

@@ -231,6 +231,35 @@ def test_seeds_wait_for_the_reset_of_their_env(form: Any, launched: Any) -> None
     assert manager.seeds == [[(10, False), (5, "not given")], [(11, False), (7, "not given")]]
 
 
+@every_form
+def test_a_seed_may_be_left_out(form: Any, launched: Any) -> None:
+    manager = launched(form, launch=False)
+    manager.seed([None, 5])
+    manager.launch()
+    assert manager.seeds == [[], [(5, "not given")]]
+    for wrong in ((1, 2), 1.5, "1", np.array([1, 2])):
+        with pytest.raises(TypeError, match="seed: expected an int"):
+            manager.seed(wrong)
+
+
+class BuildsOnce(Tally):
+    """Only the env to look at can be built."""
+
+    def __init__(self, index: int, length: int) -> None:
+        if index:
+            raise ZeroDivisionError("no second one")
+        super().__init__(index, length)
+
+
+@every_form
+def test_an_env_that_cannot_be_built_raises_its_own_class_too(form: Any, launched: Any) -> None:
+    manager = launched(form, env=BuildsOnce, launch=False)
+    for kind in (ZeroDivisionError, errors.EnvConstructError):
+        with pytest.raises(kind, match="no second one"):
+            manager.launch()
+        assert manager.closed
+
+
 class Unseedable(Tally):
     def seed(self, seed: int, dynamic_seed: Any = None) -> None:
         raise KeyError("no seeding here")

@@ -134,6 +134,25 @@ def test_a_supervisor_takes_lists_and_dicts(supervisor: Any) -> None:
     assert found.ready_obs.tolist() == [[0, 1, 0], [1, 0, 2]]
 
 
+def test_a_supervisor_resets_by_lists_and_everybody_if_nobody_is_named(supervisor: Any) -> None:
+    found = supervisor(9, 9)
+    found.launch()
+    for reset_param, resets in (([{}], [1, 0]), ({}, [2, 1]), ([], [3, 2])):
+        found.reset(reset_param)
+        assert [obs[1] for obs in found.ready_obs.tolist()] == resets
+
+
+def test_a_supervisor_passes_over_failures_if_asked(supervisor: Any) -> None:
+    found = supervisor(9, 9)
+    found.launch()
+    found.step({0: "raise", 1: 0}, block=False)
+    answers = [found.recv(ignore_err=True) for _ in range(2)]
+    assert sorted((answer.proc_id, answer.method, answer.err) for answer in answers) == [
+        (0, "reset", None),
+        (1, "step", None),
+    ]
+
+
 @pytest.mark.parametrize("retry_type", ["reset", "renew"])
 def test_a_step_that_fails_is_an_answer(supervisor: Any, retry_type: str) -> None:
     found = supervisor(9, 9, retry_type=retry_type)

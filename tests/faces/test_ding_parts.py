@@ -65,6 +65,80 @@ def test_a_wrapped_env_keeps_both_flags_and_the_return() -> None:
     assert env.reward_space.shape == (1,)
 
 
+def test_the_return_is_of_the_rewards_as_they_are_where_it_is_counted() -> None:
+    class Costly(Plain):
+        def step(self, action: Any) -> Any:
+            obs, _, *rest = super().step(action)
+            return obs, -20.0, *rest
+
+    def end_of(**cfg: Any) -> tuple[float, float]:
+        env = DingEnvWrapper(Costly(), cfg=cfg)
+        env.reset()
+        env.step(0)
+        last = env.step(0)
+        return last.reward.item(), last.info["eval_episode_return"].item()
+
+    clip, count = {"type": "clip_reward"}, {"type": "eval_episode_return"}
+    assert end_of() == (-20.0, -40.0)
+    assert end_of(rew_clip=True) == (-10.0, -40.0)
+    assert end_of(env_wrapper=[count, clip]) == (-1.0, -40.0)
+    assert end_of(env_wrapper=[clip, count]) == (-1.0, -2.0)
+
+
+def test_an_env_that_writes_over_its_observation_changes_no_earlier_one() -> None:
+    class Reusing(Plain):
+        observation_space = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
+        obs = np.zeros(2, np.float32)
+
+        def reset(self, **wishes: Any) -> Any:
+            super().reset(**wishes)
+            self.obs[:] = 0
+            return self.obs, {}
+
+        def step(self, action: Any) -> Any:
+            self.obs += 1
+            return self.obs, *super().step(action)[1:]
+
+    env = DingEnvWrapper(Reusing())
+    first, second = env.reset(), env.step(0).obs
+    env.step(0)
+    assert (first.tolist(), second.tolist()) == ([0, 0], [1, 1])
+
+
+def test_random_actions_follow_from_the_seed_of_the_episode() -> None:
+    def some(env: DingEnvWrapper) -> list[int]:
+        return [env.random_action().item() for _ in range(20)]
+
+    assert some(DingEnvWrapper(Plain())) == some(DingEnvWrapper(Plain()))
+    env = DingEnvWrapper(Plain())
+    env.seed(3, dynamic_seed=False)
+    drawn = []
+    for _ in range(2):
+        env.reset()
+        drawn.append(some(env))
+    assert drawn[0] == drawn[1]
+
+
+def test_configs_of_envs_are_their_own_and_say_what_they_are_for() -> None:
+    given = {"env_id": "CartPole-v1", "collector_env_num": 2, "evaluator_env_num": 3, "deep": {"a": 1}}
+    collecting = DingEnvWrapper.create_collector_env_cfg(given)
+    evaluating = DingEnvWrapper.create_evaluator_env_cfg(given)
+    assert [cfg["is_train"] for cfg in collecting + evaluating] == [True, True, False, False, False]
+    collecting[0]["deep"]["a"] = 2
+    assert given == {"env_id": "CartPole-v1", "deep": {"a": 1}}
+    with pytest.raises(KeyError):
+        DingEnvWrapper.create_collector_env_cfg(given)
+
+
+@pytest.mark.parametrize("action", [1, np.int64(1), np.array(1), np.array([1])])
+def test_a_choice_reaches_the_env_as_an_int(action: Any) -> None:
+    inner = Plain()
+    env = DingEnvWrapper(inner)
+    env.reset()
+    env.step(action)
+    assert [(type(each), each) for each in inner.actions] == [(int, 1)]
+
+
 class Giving(Plain):
     """Gives one and the same observation, of whatever type."""
 
@@ -120,7 +194,7 @@ def test_nested_observations_are_arrays_leaf_by_leaf() -> None:
     assert caster(space)([1]).tolist() == [1], "what is not as its space says is left to others to judge"
     assert caster(space["t"])((1,)) == (1,)
     ready = np.zeros(2, np.float32)
-    assert caster(FLOATS)(ready) is ready
+    assert not np.shares_memory(caster(FLOATS)(ready), ready)
 
 
 @pytest.mark.parametrize(("action", "unboxed"), [(1, 1), (np.int64(1), 1), (np.array(1), 1), (np.array([1]), 1)])

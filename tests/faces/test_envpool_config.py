@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 import shoal
 from shoal import registry
-from shoal.errors import ArgumentError, BackendUnavailable, EnvConstructError
+from shoal.errors import ArgumentError, BackendUnavailable
 from shoal.testing import CountingEnv, DictTupleEnv, SampleEnv, TextEnv
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def test_an_unknown_task_is_a_key_error_too() -> None:
 
 def test_a_lake_has_a_size(make: Any) -> None:
     assert make("FrozenLake-v1", size=8).observation_space == spaces.Discrete(64)
-    with pytest.raises(EnvConstructError, match="size: expected one of"):
+    with pytest.raises(ArgumentError, match="size: expected one of"):
         make("FrozenLake-v1", size=5)
 
 
@@ -595,3 +595,31 @@ def test_a_forgotten_pool_cleans_up_after_itself() -> None:
         pool = shoal.make(CountingEnv, env_type, num_envs=2, engine="thread")
         pool.reset()
         del pool  # the check for leaks does the rest
+
+
+# ---------------------------------------------------------------------- what a task was registered with
+
+
+def test_a_task_is_registered_with_settings_of_the_pool_and_of_the_env(make: Any) -> None:
+    shoal.register("Few-v0", CountingEnv, tag=5, num_envs=3, batch_size=2, seed=9, autoreset="same_step")
+    pool = make("Few-v0")
+    config = pool.config
+    assert [config[name] for name in ("num_envs", "batch_size", "seed", "autoreset", "tag")] == [
+        3,
+        2,
+        9,
+        "same_step",
+        5,
+    ]
+    assert make("Few-v0", num_envs=2, batch_size=2, tag=6).config["num_envs"] == 2
+    shoal.register("Fewer-v0", "Few-v0", num_envs=4)
+    assert make("Fewer-v0").config["num_envs"] == 4
+
+
+@pytest.mark.parametrize(("task_id", "option"), [("FrozenLake-v1", {"size": 5}), ("Hopper-v4", {"frame_skip": 0})])
+def test_an_option_that_makes_no_sense_is_a_value_error_from_everywhere(task_id: str, option: Any) -> None:
+    pytest.importorskip("numba")
+    pytest.importorskip("mujoco")
+    for door in (shoal.make_gymnasium, shoal.make_dm):
+        with pytest.raises(ArgumentError, match=task_id):
+            door(task_id, **option)

@@ -240,6 +240,11 @@ def test_a_mask_chooses_envs(make: Any, engine: str) -> None:
     np.testing.assert_array_equal(seeded, pool.reset(seed=[7, 8, 9])[0][[0, 2]])
 
 
+def test_infos_begin_with_the_ids_and_end_with_the_steps(make: Any) -> None:
+    pool = make("Acrobot-v1", engine="kernel")
+    assert list(pool.reset()[1]) == ["env_id", "players", "state", "elapsed_step"]
+
+
 @pytest.mark.parametrize(
     "options",
     [

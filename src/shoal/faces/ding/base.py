@@ -228,23 +228,24 @@ class BaseEnvManager:
             raise WrongSetting(f"actions: expected a dict of actions by env id, got {type(actions).__name__}")
         return self._core.step(actions)
 
-    def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
+    def seed(self, seed: int | list[int | None] | dict[int, int | None], dynamic_seed: bool | None = None) -> None:
         """Keep seeds, each until the next reset of its env.
 
         Args:
-            seed: One int, from which env ``i`` gets ``seed + i``; or one per env; or a dict for some of them.
+            seed: One int, from which env ``i`` gets ``seed + i``; or a list of one per env; or a dict for some of them.
+                None leaves an env as it is.
             dynamic_seed: Whether each episode gets a seed of its own, or all the same; None leaves that to the env.
 
         Raises:
             WrongSeed: If it is none of these.
             WrongSetting: If it is a list of another length.
         """
-        if isinstance(seed, (list, tuple)):
+        if isinstance(seed, list):
             if len(seed) != self.env_num:
                 raise WrongSetting(f"seed: expected {self.env_num} seeds, one per env, got {len(seed)}")
-            seeds = {i: _int(own) for i, own in enumerate(seed)}
+            seeds = {i: _int(own) for i, own in enumerate(seed) if own is not None}
         elif isinstance(seed, dict):
-            seeds = {self._known(i): _int(own) for i, own in seed.items()}
+            seeds = {self._known(i): _int(own) for i, own in seed.items() if own is not None}
         else:
             first = _int(seed)
             seeds = {i: first + i for i in range(self.env_num)}

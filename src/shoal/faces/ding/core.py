@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import EnvTimeout, FaultError, ManagerState, ShoalError, UnknownEnv, WorkerDied
-from shoal.faces.ding.failures import failure
+from shoal.faces.ding.failures import either_class, failure
 from shoal.faces.ding.runner import Runner, Wish
 from shoal.faces.ding.seeds import Seeds
 from shoal.faces.ding.states import EnvState, Progress
@@ -97,13 +97,14 @@ class Core:
         """Build all envs."""
         self.reset_param = dict.fromkeys(range(self.num_envs))
         self.seeds.forget_static()
-        self._runner = Runner(
-            env_fns,
-            spaces,
-            self.settings,
-            engine=self.manners.engine,
-            replay_paths=replay_paths,
-        )
+        with either_class():
+            self._runner = Runner(
+                env_fns,
+                spaces,
+                self.settings,
+                engine=self.manners.engine,
+                replay_paths=replay_paths,
+            )
         self.failure = None
         self.progress.begin()
 

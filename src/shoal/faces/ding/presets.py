@@ -11,6 +11,7 @@ import numpy as np
 from shoal.errors import WrongSetting
 
 Wrap = Callable[[Any], Any]
+RETURN = "eval_episode_return"
 
 
 class HybridActions(gym.ActionWrapper[Any, Any, Any]):
@@ -19,6 +20,23 @@ class HybridActions(gym.ActionWrapper[Any, Any, Any]):
     def action(self, action: Any) -> Any:
         """The pair that the env wants."""
         return (action["type"], action["args"]) if isinstance(action, Mapping) else action
+
+
+class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any]):
+    """Adds up rewards as they are at its place among the wrappers, for the info of the last step."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin with nothing."""
+        self._return = 0.0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take one step."""
+        obs, reward, terminated, truncated, info = super().step(action)
+        self._return += float(reward)
+        if terminated or truncated:
+            info = {**info, RETURN: np.array([self._return], np.float32)}
+        return obs, reward, terminated, truncated, info
 
 
 def clip_reward(env: Any) -> Any:
@@ -51,11 +69,11 @@ PRESETS: dict[str, Callable[[str], list[Wrap]]] = {
     "atari_default": _atari,
     "gym_hybrid_default": lambda caller: [HybridActions],
 }
-"""The return of each episode is in the info whatever the preset; these are the wrappers that they add."""
+"""The return of each episode is in the info whatever the preset, after these wrappers."""
 
 WRAPPERS: dict[str, Callable[..., Any]] = {
     "clip_reward": clip_reward,
-    "eval_episode_return": lambda env: env,  # it is in the info anyway
+    RETURN: EpisodeReturn,
     "frame_stack": frame_stack,
     "gym_hybrid_dict_action": HybridActions,
     "max_and_skip": max_and_skip,

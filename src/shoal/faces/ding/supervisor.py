@@ -118,8 +118,17 @@ class EnvSupervisor(BaseEnvManager):
         self._prepare_launch(reset_param)
         self.reset(reset_param, block)
 
-    def reset(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None = None, block: bool = True) -> None:
-        """Reset all envs, or those in ``reset_param``; without ``block``, ``recv`` returns their observations."""
+    def reset(
+        self,
+        reset_param: Mapping[int, Mapping[str, Any] | None] | list[Mapping[str, Any] | None] | None = None,
+        block: bool = True,
+    ) -> None:
+        """Reset all envs, or those in ``reset_param``; without ``block``, ``recv`` returns their observations.
+
+        A list has keywords for the first envs, in their order; nothing in it means all.
+        """
+        reset_param = dict(enumerate(reset_param)) if isinstance(reset_param, list) else reset_param
+        reset_param = reset_param or None
         if block:
             super().reset(reset_param)
             self._events.clear()
@@ -146,12 +155,21 @@ class EnvSupervisor(BaseEnvManager):
         self._events.clear()
         return [_tree(i, answers[i]) for i in by_id]
 
-    def recv(self) -> RecvPayload:
+    def recv(self, ignore_err: bool = False) -> RecvPayload:
         """Wait for the next answer, of whichever env. Resets that come by themselves are answers too.
+
+        Args:
+            ignore_err: Whether answers of envs that failed are passed over.
 
         Raises:
             ManagerState: If nothing is under way.
         """
+        payload = self._next()
+        while ignore_err and payload.err is not None:
+            payload = self._next()
+        return payload
+
+    def _next(self) -> RecvPayload:
         self._check_open()
         env_id, method, result = self._core.next_event()
         request = self._requests.pop(env_id, None)

@@ -14,7 +14,7 @@ from shoal.adapters.ding_env import TRUNCATED, as_gymnasium
 from shoal.errors import WrongActionType, WrongSetting
 from shoal.faces.ding.config import Config
 from shoal.faces.ding.env import BaseEnv, BaseEnvTimestep
-from shoal.faces.ding.presets import wrappers_of
+from shoal.faces.ding.presets import RETURN, wrappers_of
 from shoal.faces.ding.replay import Recorder, require_video
 
 _WORST_REWARD = -10.0
@@ -59,6 +59,7 @@ class DingEnvWrapper(BaseEnv):
         self._seed_api = seed_api
         self._caller = caller
         self._wrap = wrappers_of(self._cfg.get("env_wrapper"), caller)
+        self._has_own_wrappers = isinstance(self._cfg.get("env_wrapper"), (list, tuple))
         self._inner: Any = None
         self._cast: Callable[[Any], Any] | None = None
         self._seed: int | None = None
@@ -67,6 +68,8 @@ class DingEnvWrapper(BaseEnv):
         self._return = 0.0
         self._replay_path: str | None = None
         self._recorder: Recorder | None = None
+        if env is not None:
+            self.action_space.seed(0)
 
     # ------------------------------------------------------------------ life
 
@@ -88,7 +91,10 @@ class DingEnvWrapper(BaseEnv):
         if self._replay_path is not None and self._recorder is None:
             fps = (getattr(self._env, "metadata", None) or {}).get("render_fps", 30)
             self._recorder = Recorder(self._replay_path, fps)
-        obs = self._begin(self._next_seed())
+        seed = self._next_seed()
+        obs = self._begin(seed)
+        if seed is not None:
+            self.action_space.seed(seed)
         self._return = 0.0
         if self._recorder is not None:
             self._recorder.finish()
@@ -111,8 +117,6 @@ class DingEnvWrapper(BaseEnv):
         self._seed, self._dynamic = int(seed), dynamic_seed
         # A generator of this env's own: numpy's global one is everybody's.
         self._draws = np.random.RandomState(self._seed % 2**32)
-        if self._raw_env is not None or self._inner is not None:
-            self.action_space.seed(self._seed)
 
     def _next_seed(self) -> int | None:
         if self._seed is None or not self._dynamic:
@@ -132,13 +136,14 @@ class DingEnvWrapper(BaseEnv):
             truncated = bool(done) and bool(info.get(TRUNCATED, False))
             terminated = bool(done) and not truncated
         terminated, truncated = bool(terminated), bool(truncated)
+        self._return += float(reward)
         if self._cfg.get("rew_clip"):
             reward = max(_WORST_REWARD, reward)
-        self._return += float(reward)
         done = terminated or truncated
         if done:
             told = {"terminated": terminated, "truncated": truncated, TRUNCATED: truncated and not terminated}
-            info = {**info, **told, "eval_episode_return": np.array([self._return], np.float32)}
+            own = {RETURN: np.array([self._return], np.float32)}
+            info = {**own, **info, **told} if self._has_own_wrappers else {**info, **own, **told}
         if self._recorder is not None:
             self._recorder.add(self._env.render())
             if done:
@@ -170,6 +175,18 @@ class DingEnvWrapper(BaseEnv):
     def clone(self, caller: str = "collector") -> DingEnvWrapper:
         """An env of the same kind and config, with nothing in common."""
         return DingEnvWrapper(deepcopy(self._raw_env), deepcopy(self._cfg), self._seed_api, caller)
+
+    @staticmethod
+    def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+        """A config with ``is_train`` for each env that collects; takes ``collector_env_num`` out of the given one."""
+        count = cfg.pop("collector_env_num")
+        return [_with(cfg, is_train=True)] * count
+
+    @staticmethod
+    def create_evaluator_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+        """A config for each env that evaluates, not ``is_train``; takes ``evaluator_env_num`` out of the given one."""
+        count = cfg.pop("evaluator_env_num")
+        return [_with(cfg, is_train=False)] * count
 
     # ------------------------------------------------------------------ values
 
@@ -208,12 +225,20 @@ class DingEnvWrapper(BaseEnv):
         return f"DingEnvWrapper({self._cfg.get('env_id', self._raw_env)})"
 
 
+def _with(cfg: dict[str, Any], *, is_train: bool) -> dict[str, Any]:
+    copied = deepcopy(cfg)
+    copied["is_train"] = is_train
+    return copied
+
+
 def _plain(action: Any) -> Any:
     """An action as an env takes it: numbers out of their arrays, dicts of such."""
     if isinstance(action, np.ndarray):
         is_number = action.shape == () or (action.shape == (1,) and action.dtype == _INT64)
         return action.item() if is_number else action
-    if isinstance(action, (int, np.integer)):
+    if isinstance(action, np.integer):
+        return int(action)
+    if isinstance(action, int):
         return action
     if isinstance(action, Mapping):
         return {key: _plain(item) for key, item in action.items()}
@@ -247,14 +272,13 @@ def caster(space: Any) -> Callable[[Any], Any]:
 
 
 def _float32(obs: Any) -> Any:
-    # Most envs give what their space says, which one look shows.
-    return obs if obs.__class__ is np.ndarray and obs.dtype is _FLOAT32 else np.asarray(obs, _FLOAT32)
+    return np.array(obs, _FLOAT32)  # a copy: envs may write the next observation over this one
 
 
 def _arrays(obs: Any) -> Any:
     if isinstance(obs, Mapping):
         return {key: _arrays(item) for key, item in obs.items()}
-    return tuple(_arrays(item) for item in obs) if isinstance(obs, tuple) else np.asarray(obs)
+    return tuple(_arrays(item) for item in obs) if isinstance(obs, tuple) else np.array(obs)
 
 
 def _in_float32(space: Any) -> Any:

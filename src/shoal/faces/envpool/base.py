@@ -171,7 +171,7 @@ class EnvPool:
         return self._received_reset(batch, return_info) if reset else self._step_result(batch)
 
     def async_reset(self) -> None:
-        """Start resetting all envs; ``recv`` returns their rows."""
+        """Start resetting all envs; ``recv`` returns their rows. What was under way is dropped."""
         self._source.async_reset()
         self._ahead = 1
 

@@ -89,6 +89,9 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
     common = _defaults(task)
     render_defaults = {f"render_{name}": value for name, value in vars(Rendering()).items()}
     render_defaults["from_pixels"] = False
+    # What a task was registered with may be for the pool as well.
+    presets = {name: value for name, value in task.kwargs.items() if name in common or name in render_defaults}
+    given = {**presets, **given}
     # Where shoal has a word for it, the env's own keyword of that name is not an option.
     options = {name: value for name, value in options.items() if name not in common and name not in render_defaults}
     if not takes_any:
@@ -98,7 +101,8 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
     rest = {name: _like(options.get(name), value) for name, value in rest.items()}
     shown = {name: value for name, value in {**options, **rest}.items() if value is not inspect.Parameter.empty}
     rendering = _rendering({**render_defaults, **{k: v for k, v in given.items() if k in render_defaults}}, config)
-    return Settings({**config, **shown}, {**task.kwargs, **fixed, **rest}, rendering)
+    own = {name: value for name, value in task.kwargs.items() if name not in presets}
+    return Settings({**config, **shown}, {**own, **fixed, **rest}, rendering)
 
 
 def _defaults(task: Task) -> dict[str, Any]:

@@ -50,17 +50,13 @@ class InfoMaker:
 
     def __call__(self, batch: Batch) -> dict[str, Any]:
         """The info of this batch."""
-        env_id = batch.env_id
-        info: dict[str, Any] = {
-            "env_id": env_id,
-            "players": {"env_id": env_id.copy()},
-            "elapsed_step": batch.elapsed_step,
-        }
+        ids: dict[str, Any] = {"env_id": batch.env_id, "players": {"env_id": batch.env_id.copy()}}
         if batch.fields or batch.infos or batch.finals:
             # An env whose games go on over several episodes counts by itself.
-            own = {STEPS: batch.fields[STEPS]} if STEPS in batch.fields else {}
-            return {**self.reported(batch), **info, **own}
-        return info
+            steps = batch.fields.get(STEPS, batch.elapsed_step)
+            reported = {name: value for name, value in self.reported(batch).items() if name not in (*ids, STEPS)}
+            return {**ids, **reported, STEPS: steps}
+        return {**ids, STEPS: batch.elapsed_step}
 
     def reported(self, batch: Batch) -> dict[str, Any]:
         """What the envs have reported beyond their rows."""

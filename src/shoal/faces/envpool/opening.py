@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.build import make_pool
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, EnvConstructError
 from shoal.faces.envpool.config import NO_LIMIT, SAFETY
 
 if TYPE_CHECKING:
@@ -26,22 +26,27 @@ def open_pool(spec: EnvSpec) -> Pool:
     config, task = spec.settings.config, spec.task
     limit = config["max_episode_steps"]
     has_limit = limit != NO_LIMIT or task.time_limit is not None
-    pool = make_pool(
-        task.env,
-        config["num_envs"],
-        engine=config["engine"],
-        num_workers=config["num_threads"] or None,
-        batch_size=config["batch_size"],
-        autoreset=config["autoreset"],
-        seed=_seed(config),
-        env_kwargs=_env_kwargs(spec),
-        max_episode_steps=max(1, limit) if has_limit else None,
-        affinity=_affinity(config),
-        implicit_reset=True,
-        bounded_actions=False,
-        name=task.id,
-        **{name: config[name] for name in SAFETY},
-    )
+    try:
+        pool = make_pool(
+            task.env,
+            config["num_envs"],
+            engine=config["engine"],
+            num_workers=config["num_threads"] or None,
+            batch_size=config["batch_size"],
+            autoreset=config["autoreset"],
+            seed=_seed(config),
+            env_kwargs=_env_kwargs(spec),
+            max_episode_steps=max(1, limit) if has_limit else None,
+            affinity=_affinity(config),
+            implicit_reset=True,
+            bounded_actions=False,
+            name=task.id,
+            **{name: config[name] for name in SAFETY},
+        )
+    except EnvConstructError as error:
+        if isinstance(error.__cause__, ArgumentError):  # an option of one of shoal's own envs makes no sense
+            raise ArgumentError(f"{task.id}: {error.__cause__}") from error
+        raise
     try:
         spec.learn(pool.spec)
     except BaseException:
