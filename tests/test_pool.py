@@ -23,6 +23,8 @@ from shoal.errors import (
     BusyPool,
     ClosedPool,
     EnvCallError,
+    EnvConstructError,
+    EnvResetError,
     EnvStepError,
     NothingInFlight,
     NotReset,
@@ -1122,3 +1124,48 @@ def test_the_wait_that_an_interrupt_ends_counts_as_waiting(make_pool: MakePool) 
     with pytest.raises(KeyboardInterrupt):
         pool.step([0, 0])
     assert pool.stats().waiting_s >= 0.05
+
+
+class Flaky(CountingEnv):
+    """Cannot be built while there is a certain file, which that removes."""
+
+    def __init__(self, obstacle: Any) -> None:
+        super().__init__()
+        if obstacle.exists():
+            obstacle.unlink()
+            raise RuntimeError("busy")
+
+
+@pytest.mark.parametrize("way", ["a reset that nobody receives", "a reset", "a call"])
+def test_an_env_whose_rebuilding_has_failed_is_built_by_a_later_reset(
+    way: str, engine: str, make_pool: MakePool, tmp_path: Any
+) -> None:
+    obstacle = tmp_path / "obstacle"
+    pool = make_pool(partial(Flaky, obstacle), 2, engine=engine)
+    pool.reset(seed=1)
+    pool.renew([1])
+    obstacle.touch()
+    if way == "a call":
+        with pytest.raises(EnvConstructError, match="busy"):
+            pool.call("tag")
+    else:
+        pool.async_reset(env_id=[1])
+    if way == "a reset":
+        with pytest.raises(EnvConstructError, match="busy"):
+            pool.recv()
+    elif way == "a reset that nobody receives":
+        with pytest.raises(EnvResetError, match="could not be built"):
+            pool.reset(seed=1)
+    assert pool.reset(seed=1).elapsed_step.tolist() == [0, 0]
+    assert pool.step([0, 0]).elapsed_step.tolist() == [1, 1]
+
+
+def test_a_call_that_cannot_be_sent_leaves_an_env_to_be_built_anew(make_pool: MakePool) -> None:
+    pool = make_pool(CountingEnv, 2, engine="process", num_workers=2)
+    pool.reset(seed=1)
+    pool.set_attr("tag", 9)
+    pool.renew([1])
+    with pytest.raises(ShippingError):
+        pool.call("tag", threading.Lock())
+    pool.reset(seed=1)
+    assert pool.get_attr("tag") == (9, 0)

@@ -254,3 +254,13 @@ def test_envs_under_way_cannot_be_kept(make_pool: Callable[..., Pool]) -> None:
     with pytest.raises(StateError, match=r"envs \[1\] are under way"):
         pool.restore(snapshot)
     pool.recv()
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_what_is_under_way_meanwhile_arrives(copy: bool, engine: str, make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(Kept, 3, engine=engine, copy=copy)
+    pool.reset(seed=1)
+    state = pool.snapshot([1])
+    pool.send([1], [0])
+    pool.restore(state, [1])
+    assert pool.recv().elapsed_step.tolist() == [1]

@@ -193,3 +193,11 @@ class TrafficAgainstSets(RuleBasedStateMachine):
 
 TestTrafficAgainstSets = TrafficAgainstSets.TestCase
 TestTrafficAgainstSets.settings = settings(deadline=None, max_examples=150, stateful_step_count=25)
+
+
+def test_what_has_waited_for_something_lost_is_lost_with_it() -> None:
+    traffic = Traffic(2)
+    traffic.take_off([0, 1])
+    traffic.hold(0, Held(Command.STEP))
+    traffic.cancel_all()
+    assert traffic.is_empty

@@ -32,24 +32,30 @@ class Asking:
             raise StateError(f"envs {out} failed and were dropped: restart() brings them back")
         try:
             dispatch.sender.submit(ids, Command.CALL, {i: self._request(i, call) for i, call in calls.items()})
+            self._note_built(ids)
             while len(traffic.landed(ids)) < len(ids):
                 dispatch.collect(1, None)
+            self._raise_faults(ids)
+            answers = tuple(self._engine.extras.pop(i).value for i in ids)
+            traffic.hand_out(ids)
         except BaseException:
             traffic.abandon(ids)
             dispatch.drop_faults(ids)
             raise
-        self._raise_faults(ids)
-        traffic.hand_out(ids)
-        return tuple(self._engine.extras.pop(i).value for i in ids)
+        return answers
 
     def _request(self, env_id: int, call: Call) -> Request:
         """An env that is to be built anew is built for the call already; it still owes the reset that comes with it."""
         recovery = self._dispatch.recovery
-        if env_id not in recovery.due:
-            return Request(call=call)
-        reset, not_before = recovery.due[env_id]
-        recovery.due[env_id] = (Request(seed=reset.seed), not_before)
+        reset = recovery.due[env_id][0] if env_id in recovery.due else Request()
         return Request(call=call, incarnation=reset.incarnation)
+
+    def _note_built(self, ids: Sequence[int]) -> None:
+        due = self._dispatch.recovery.due
+        for i in ids:
+            if i in due:
+                reset, not_before = due[i]
+                due[i] = (Request(seed=reset.seed), not_before)
 
     def _raise_faults(self, ids: Sequence[int]) -> None:
         dispatch = self._dispatch
@@ -57,6 +63,8 @@ class Asking:
         if not faults:
             return
         dispatch.desk.count += len(faults)
+        for fault in faults.values():
+            dispatch.ready.note_loss(fault)
         for i in ids:
             self._engine.extras.pop(i, None)
         dispatch.traffic.forget(ids)
@@ -78,7 +86,8 @@ class Asking:
         ids = self._refuse_busy(dispatch.check_ids(env_id))
         own = self._snapshots()
         check_snapshot(snapshot, self._engine.spec.id, len(ids), own.like(ids, dispatch.reader.block))
-        dispatch.reader.next_block(keep_rows=True)
+        if not dispatch.traffic.num_flying:  # what is under way goes to this block
+            dispatch.reader.next_block(keep_rows=True)
         try:
             own.restore(ids, dispatch.reader.block, snapshot.arrays)
         except (FaultError, KeyboardInterrupt) as error:

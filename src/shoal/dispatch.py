@@ -231,11 +231,10 @@ class Dispatch:
 
     def _renew_lost(self, ids: Sequence[int]) -> None:
         """Have envs of which nothing is left built anew with their reset, if somebody was told that they are lost."""
-        for i in self.ready.take_lost(ids):
-            was_built = i not in self.ready.faulted or self.ready.faulted[i].where.phase != "construct"
-            if was_built and i not in self.engine.gone:
+        for i, is_unbuilt in self.ready.take_lost(ids).items():
+            if not is_unbuilt and i not in self.engine.gone:
                 continue  # it hangs in a thread, and may come back
-            if i not in self.recovery.due and i not in self.recovery.dropped:
+            if not self.recovery.rebuilds(i) and i not in self.recovery.dropped:
                 self.recovery.renew(i)
 
     def restart(self, env_id: Ids, seed: Seed) -> list[int]:
@@ -278,7 +277,8 @@ class Dispatch:
             ids = list(ids)
             self.ready.forgive(ids)
             for i in ids:
-                self.engine.faults.pop(i, None)
+                if (fault := self.engine.faults.pop(i, None)) is not None:
+                    self.ready.note_loss(fault)
                 self.engine.extras.pop(i, None)
 
     # ------------------------------------------------------------------ receiving

@@ -79,16 +79,15 @@ class FaultDesk:
             fault = self._engine.faults[i]
             if not self._recovery.handles(fault):
                 continue
-            del self._engine.faults[i]
-            self._engine.extras.pop(i, None)
-            self.count += not fault.spares_env
             is_reset = i in self._dispatch.resetting
             try:
                 self._recovery.take(i, fault, cuts=not is_reset, folder=self._record(i, fault))
             except FaultError:
                 self._dispatch.ready.note_faults([i], [fault])
                 traffic.forget([i])
+                self._close([i])
                 raise
+            self._close([i])
             if (is_reset or self._dispatch.autoreset is Autoreset.SAME_STEP) and i not in self._recovery.dropped:
                 traffic.take_back(i)
                 self._dispatch.sender.send([i], [Held(Command.RESET, (), self._dispatch.resetting.get(i))])
@@ -99,15 +98,22 @@ class FaultDesk:
         failed = [i for i in ids if i in faults]
         if not failed:
             return
-        found = [faults.pop(i) for i in failed]
+        found = [faults[i] for i in failed]
         self._dispatch.ready.note_faults(failed, found)
-        self.count += len(failed)
         self._dispatch.traffic.forget(failed)
+        self._close(failed)
         error = error_of(found)
         for i, fault in zip(failed, found, strict=True):
             if folder := self._record(i, fault):
                 error.add_note(f"Do it again: shoal replay {folder}")
         raise error
+
+    def _close(self, ids: Sequence[int]) -> None:
+        """These faults have been dealt with. Not before: who is interrupted would take their rows for good ones."""
+        self.count += sum(not self._engine.faults[i].spares_env for i in ids)
+        for i in ids:
+            self._engine.extras.pop(i, None)
+            del self._engine.faults[i]
 
     def _record(self, env_id: int, fault: Fault) -> str | None:
         """Keep what led to a fault, if there is a place for it; envs that fell with another have no story."""

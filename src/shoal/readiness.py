@@ -33,8 +33,9 @@ class Readiness:
         # Without autoreset, an env must be reset after each episode.
         self._over_N = np.zeros(num_envs, np.bool_)
         self.faulted: dict[int, Fault] = {}
-        # Envs that errors have named as lost, also those that fell with another while they had nothing to do.
-        self._lost: set[int] = set()
+        # Envs that errors have named as lost, also those that fell with another while they had nothing to do, and
+        # whether they could not be built.
+        self._lost: dict[int, bool] = {}
 
     def refuse_unready(self, ids: Sequence[int]) -> None:
         """Raise if one of these envs cannot be stepped, saying which and what to do."""
@@ -71,15 +72,19 @@ class Readiness:
         """These envs have failed."""
         for i, fault in zip(ids, faults, strict=True):
             self.faulted[i] = fault
-            if fault.loses_env:
-                self._lost.update(fault.where.env_ids)
+            self.note_loss(fault)
         self.all_ready = False
 
-    def take_lost(self, ids: Iterable[int]) -> list[int]:
-        """Those of these envs that errors have named as lost. They are named no more."""
-        lost = self._lost.intersection(ids) if self._lost else ()
-        self._lost.difference_update(lost)
-        return sorted(lost)
+    def note_loss(self, fault: Fault) -> None:
+        """Remember which envs a fault has cost, if it has."""
+        if fault.loses_env:
+            is_unbuilt = fault.where.phase == "construct"
+            self._lost.update({i: is_unbuilt or self._lost.get(i, False) for i in fault.where.env_ids})
+
+    def take_lost(self, ids: Iterable[int]) -> dict[int, bool]:
+        """Those of these envs that errors have named as lost, and whether they could not be built; named no more."""
+        lost = sorted(self._lost.keys() & set(ids)) if self._lost else ()
+        return {i: self._lost.pop(i) for i in lost}
 
     def forgive(self, ids: Iterable[int]) -> None:
         """Whatever was wrong with these envs is over."""

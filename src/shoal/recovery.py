@@ -288,6 +288,10 @@ class Recovery:
             self.due.pop(i, None)
             self.notes.pop(i, None)
 
+    def rebuilds(self, env_id: int) -> bool:
+        """Whether the next command of this env builds it anew."""
+        return env_id in self.due and self.due[env_id][0].incarnation is not None
+
     def claim(self, env_id: int) -> tuple[Request, float] | None:
         """The reset that the next command of this env is to be, if it is to be one; it is being sent now."""
         return self.due.pop(env_id, None) if self.due else None

@@ -126,9 +126,10 @@ class Traffic:
         return has_void
 
     def cancel_all(self) -> None:
-        """The engine has lost everything that was under way."""
+        """The engine has lost everything that was under way, and with it goes what has waited for it."""
         self._spread()
         self._flying.clear()
+        self._waiting.clear()
         self.void.clear()
 
     def abandon(self, ids: Sequence[int]) -> None:
@@ -142,7 +143,10 @@ class Traffic:
         if any(isinstance(leaf, np.ndarray) for leaf in held.leaves):
             own = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in held.leaves]
             held = replace(held, leaves=own)
-        self._waiting.setdefault(env_id, deque()).append(held)
+        if env_id in self._waiting:
+            self._waiting[env_id].append(held)
+        else:
+            self._waiting[env_id] = deque([held])
 
     def hand_out(self, ids: Sequence[int]) -> list[tuple[int, Held]]:
         """The reader has these rows; returns the commands that waited for them."""

@@ -95,32 +95,35 @@ class SerialEngine:
         while queue and len(done) < at_least and (end is None or not done or monotonic() < end):
             env_id, command, request, block = queue.popleft()
             outcome = run(env_id, command, request, block)
-            done.append(env_id)
             if outcome is not None:
                 self._keep(env_id, outcome)
+            done.append(env_id)
+            if (interrupt := _interrupt_of(outcome)) is not None:
+                raise interrupt
         return done
 
     def _step_all(self) -> list[int]:
         block, self._all_step_in_block = self._all_step_in_block or 0, None
         outcomes = self.lane.step_all(block)
-        self.collected = self._all_ids
+        moved, interrupt = self._all_ids, None
         for env_id, outcome in outcomes.items():
-            if isinstance(outcome, Fault) and isinstance(outcome.cause, KeyboardInterrupt):
-                # Ctrl-C stopped the loop here; the envs behind this one have not moved, and will when asked again.
-                moved = self._all_ids.index(env_id) + 1
-                self.collected = self._all_ids[:moved]
-                self._queue.extend((i, Command.STEP, None, block) for i in self._all_ids[moved:])
             self._keep(env_id, outcome)
+            if (interrupt := _interrupt_of(outcome)) is not None:
+                # The loop has stopped here; the envs behind this one have not moved, and will when asked again.
+                count = self._all_ids.index(env_id) + 1
+                moved = self._all_ids[:count]
+                self._queue.extend([(i, Command.STEP, None, block) for i in self._all_ids[count:]])
+        self.collected = moved
+        if interrupt is not None:
+            raise interrupt
         return self._all_ids
 
     def _keep(self, env_id: int, outcome: Extra | Fault) -> None:
+        """Before it is collected: a row without its fault would pass for a good one."""
         if isinstance(outcome, Extra):
             self.extras[env_id] = outcome
-            return
-        self.faults[env_id] = outcome
-        if isinstance(outcome.cause, KeyboardInterrupt):
-            # Ctrl-C belongs to the caller. What is finished stays for the next collect.
-            raise outcome.cause
+        else:
+            self.faults[env_id] = outcome
 
     def describe(self) -> str:
         """``serial``."""
@@ -140,3 +143,9 @@ class SerialEngine:
         self.lane = Lane(self.config, ())
         for name in ("rows", "take"):
             self.__dict__.pop(name, None)
+
+
+def _interrupt_of(outcome: Extra | Fault | None) -> BaseException | None:
+    """The Ctrl-C that has come in an env, which belongs to the caller. What is finished stays for the next collect."""
+    cause = outcome.cause if isinstance(outcome, Fault) else None
+    return cause if isinstance(cause, KeyboardInterrupt) else None

@@ -290,12 +290,12 @@ class ThreadEngine:
         lane.hung = None
         if env_id not in self._waiting or sequence != self._sequence[env_id]:
             return  # a late answer of an env that was already given up
-        self._waiting.discard(env_id)
-        self.collected.append(env_id)
         if isinstance(outcome, Fault):
             self.faults[env_id] = outcome
         elif outcome is not None:
             self.extras[env_id] = outcome
+        self._waiting.discard(env_id)
+        self.collected.append(env_id)  # last: a row without its fault would pass for a good one
 
     def _give_up_hung(self, passed_s: float) -> None:
         for lane in self._lanes:

@@ -296,16 +296,16 @@ class ProcessEngine:
         patience = Patience(worker, self.config.timeouts.of(command, is_building=bool(self.building)))
         commands = {i: self.control.command[i] for i in self.owed_by(worker)}
         while self._notes_taken[index] < self.control.notes[index]:
-            frame = worker.channel.receive(_SLICE_S)
+            frame = worker.channel.frame(worker.channel.num_received + self._notes_taken[index], _SLICE_S)
             if frame is None:
                 patience()
                 continue
-            self._notes_taken[index] += 1
             for env_id, outcome in self._notes.read(frame, worker, commands):
                 if isinstance(outcome, Fault):
                     self.faults[env_id] = outcome
                 else:
                     self.extras[env_id] = outcome
+            self._notes_taken[index] += 1  # last: who is interrupted before reads it once more
 
     # ------------------------------------------------------------------ faults
 

@@ -4,6 +4,10 @@
 
 Neither side ever blocks on a full socket: while it cannot send, it reads, so two large messages that cross each
 other cannot lock up. A frame that is not one of ours is refused before its payload is looked at.
+
+The pool's side may be interrupted between any two lines, and go on later. So bytes go from the socket to where they are
+kept in one call, frames have numbers, by which making them twice makes no more of them, and who reads one has it until
+it asks for the next.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import struct
 import threading
 from collections import deque
 from enum import IntEnum
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,15 +65,23 @@ class FrameError(WireError):
 
 
 class Channel:
-    """One end of the socket pair."""
+    """One end of the socket pair.
+
+    Attributes:
+        num_received: How many frames ``receive`` has returned.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
         end.setblocking(False)
-        self._incoming = bytearray()
         self._is_torn = False
         self._reading = threading.Lock()
-        self._frames: deque[Frame] = deque()
+        self._chunks: deque[bytes] = deque()
+        self._rest = b""
+        self._least = _HEADER.size
+        self._frames: dict[int, Frame] = {}
+        self._num_frames = 0
+        self.num_received = 0
         self._poll = select.poll()
         self._poll.register(end, select.POLLIN)
 
@@ -107,44 +120,64 @@ class Channel:
             WireError: If the other side is gone.
             FrameError: If what it sent is no frame.
         """
+        frame = self.frame(self.num_received, timeout_s)
+        if frame is not None:
+            self.num_received += 1
+        return frame
+
+    def frame(self, number: int, timeout_s: float | None) -> Frame | None:
+        """The frame of this number, counted from 0, or None if it has not come in time; those before it are forgotten.
+
+        Raises:
+            WireError: If the other side is gone.
+            FrameError: If what it sent is no frame.
+        """
         end = None if timeout_s is None else monotonic() + timeout_s
-        while not self._frames:
+        while number not in self._frames:
             self._read()  # without asking first: what is waited for has almost always come
-            if self._frames:
+            if number in self._frames:
                 break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
             if left < 0:
                 return None
             # In slices, because a thread that waits to send may read the frame that this one waits for.
             self._poll.poll(left * 1000)
-        return self._frames.popleft()
+        for old in [each for each in self._frames if each < number]:
+            del self._frames[old]
+        return self._frames[number]
 
     def _read(self) -> None:
         with self._reading:
+            is_gone = False
             try:
-                data = self.socket.recv(_READ_BYTES)
+                self._chunks.extend(iter(partial(self.socket.recv, _READ_BYTES), b""))
+                is_gone = True
             except BlockingIOError:
-                return
+                pass
             except OSError as error:
                 raise WireError(error.errno, "the other side of the channel is gone") from error
-            if not data:
-                raise WireError(0, "the other side of the channel is gone")
-            self._incoming += data
+            had = self._num_frames
             self._split()
+            if is_gone and self._num_frames == had:
+                raise WireError(0, "the other side of the channel is gone")
 
     def _split(self) -> None:
-        incoming, size = self._incoming, _HEADER.size
-        start = 0
+        if len(self._rest) + sum(map(len, self._chunks)) < self._least:
+            return  # or a long frame would be put together anew with each part of it that comes
+        incoming, size = b"".join((self._rest, *self._chunks)), _HEADER.size
+        count, start, least = self._num_frames, 0, size
         while len(incoming) - start >= size:
             magic, kind, env_id, length = _HEADER.unpack_from(incoming, start)
             if magic != _MAGIC or length > _MAX_PAYLOAD_BYTES or kind not in Kind._value2member_map_:
-                raise FrameError(0, f"not a shoal frame: {bytes(incoming[start : start + size])!r}")
+                raise FrameError(0, f"not a shoal frame: {incoming[start : start + size]!r}")
             if len(incoming) - start - size < length:
+                least = size + length
                 break
             body = start + size
-            self._frames.append(Frame(Kind(kind), env_id, bytes(incoming[body : body + length])))
-            start = body + length
-        del incoming[:start]
+            self._frames[count] = Frame(Kind(kind), env_id, incoming[body : body + length])
+            count, start = count + 1, body + length
+        rest, none = incoming[start:], deque[bytes]()
+        self._num_frames, self._rest, self._chunks, self._least = count, rest, none, least  # in one go
 
     def close(self) -> None:
         """Close this end."""
