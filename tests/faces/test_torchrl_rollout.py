@@ -13,7 +13,7 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl_cases import I64, Adder, Counter, TwoAgents, ints, rows
 
-from shoal.faces.torchrl import Composite, StepCounter, Unbounded
+from shoal.faces.torchrl import Categorical, Composite, StepCounter, Unbounded
 
 ONE = torch.ones(1, dtype=I64)
 
@@ -218,6 +218,26 @@ def test_steps_of_different_shapes() -> None:
         assert r.names == ["time"]
     with pytest.raises(RuntimeError):
         Growing().rollout(3, return_contiguous=True)
+
+
+class Flagging(Counter):
+    """Its flags are as they are told to be, whatever that means."""
+
+    def __init__(self, **flags: bool) -> None:
+        super().__init__(limit=9)
+        self.flags = {"done": False, "terminated": False, **flags}
+        self.full_done_spec = Composite({name: Categorical(2, (1,), dtype=torch.bool) for name in self.flags})
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        following = super()._step(tensordict)
+        return following.update({name: torch.tensor([flag]) for name, flag in self.flags.items()})
+
+
+@pytest.mark.parametrize("flag", ["done", "terminated", "truncated"])
+@pytest.mark.parametrize("options", [{}, {"break_when_all_done": True}])
+def test_any_flag_stops_a_rollout(flag: str, options: dict[str, bool]) -> None:
+    assert len(Flagging(**{flag: True}).rollout(4, **options)) == 1
+    assert len(Flagging(**{flag: False}).rollout(4, **options)) == 4
 
 
 def test_an_env_may_decide_for_itself_what_has_ended() -> None:

@@ -291,3 +291,10 @@ def test_a_stack_inside_of_a_composite_moves_with_it() -> None:
     assert many[0] == spec
     assert many.rand()["agents"][0, 1]["obs"].shape == (4,)
     assert torch.stack([spec, spec.clone()], 0)["agents"].shape == (2, 2)
+
+
+def test_nothing_to_separate_is_the_default() -> None:
+    spec = Composite(a=Unbounded())
+    assert spec.separates("b") is None
+    assert spec.separates("b", default=3) == 3
+    assert list(spec.separates("a", "b").keys()) == ["a"]

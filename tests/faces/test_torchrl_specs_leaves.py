@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from shoal.faces.torchrl import (  # noqa: E402
     BoundedDiscrete,
     Categorical,
     Choice,
+    Composite,
     MultiCategorical,
     MultiOneHot,
     NonTensor,
@@ -346,3 +348,22 @@ def test_binary_needs_a_length() -> None:
     with pytest.raises(ValueError, match="n = 3"):
         Binary(3, shape=(4,))
     assert Binary(shape=(2, 3))[0].shape == (3,)
+
+
+def test_every_choice_is_fine_as_long_as_nobody_knows_how_many_there_are() -> None:
+    spec = Categorical(-1)
+    assert spec.is_in(torch.tensor(5))
+    assert spec.project(torch.tensor(5)).item() == 5
+    assert spec.to_one_hot(torch.tensor(1)).tolist() == [False, True]
+    with pytest.raises(RuntimeError, match="undefined"):
+        spec.rand()
+    spec.set_provisional_n(3)
+    assert not spec.is_in(torch.tensor(5))
+
+
+@pytest.mark.parametrize(("spec", "dim"), [(OneHot(3), 9), (OneHot(3), -2), (Categorical(3), 0), (Composite(), 0)])
+def test_a_dim_that_is_not_there_does_not_become_any_size(spec: Any, dim: int) -> None:
+    shape = spec.shape
+    with pytest.raises(ValueError, match="dim"):
+        spec.make_neg_dim(dim)
+    assert spec.shape == shape

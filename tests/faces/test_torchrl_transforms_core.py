@@ -115,7 +115,9 @@ def test_a_transform_belongs_to_one_env() -> None:
     with pytest.raises(AttributeError, match="clone"):
         TransformedEnv(Counter(), counter)
     assert counter.container is env
-    assert counter.parent is env.base_env
+    assert isinstance(counter.parent, TransformedEnv)
+    assert counter.parent.base_env is env.base_env
+    assert len(counter.parent.transform) == 0
     other = TransformedEnv(Counter(), counter.clone())
     assert other.transform is not counter
 
@@ -125,7 +127,10 @@ def test_the_env_below_a_transform_has_those_before_it() -> None:
     below = env.transform[1].parent
     assert isinstance(below, TransformedEnv)
     assert below.observation_keys == ["count", "scaled"]
-    assert env.transform[0].parent is env.base_env
+    assert below.base_env is env.base_env
+    assert env.transform[0].parent.base_env is env.base_env
+    assert all(link.container is env for link in env.transform)
+    assert Compose(Times(2))[0].container is None
 
 
 def test_chains_can_be_changed() -> None:
@@ -226,7 +231,7 @@ def test_transformed_envs_can_be_copied_and_moved() -> None:
     env.rollout(2)
     twin = copy.deepcopy(env)
     assert ints(twin.rollout(2)["next", "scaled"]) == [2, 4]
-    assert twin.transform[1].container is twin.transform
+    assert twin.transform[1].container is twin
     assert twin.transform.container is twin
     assert env.base_env.n_steps == 2
     assert env.to("cpu") is env
@@ -249,11 +254,24 @@ def test_steps_are_counted_and_limited() -> None:
     r = env.rollout(6, break_when_any_done=False)
     assert ints(r["step_count"]) == [0, 1, 2, 3, 0, 1]
     quiet = TransformedEnv(Counter(limit=10), StepCounter(max_steps=2, update_done=False))
-    assert ints(quiet.rollout(3)["next", "done"]) == [False, False, False]
+    assert ints(quiet.rollout(3)["next", "done"]) == [False, False]
+    assert ints(quiet.rollout(3, break_when_any_done=False)["next", "done"]) == [False, False, False]
     assert TransformedEnv(Counter(), StepCounter()).done_keys == ["done", "terminated"]
     for bad in (0, -1):
         with pytest.raises(ValueError, match="at least 1"):
             StepCounter(max_steps=bad)
+
+
+def test_who_is_cut_short_is_so_at_every_level() -> None:
+    env = TransformedEnv(TwoAgents(root_done=True), StepCounter(max_steps=2))
+    data = env.rollout(2, break_when_any_done=False)
+    for key in ("done", ("agent0", "done"), ("agent1", "done")):
+        assert data["next"][key][-1].all(), key
+
+
+def test_a_mask_that_the_env_does_not_write_is_missed() -> None:
+    with pytest.raises(KeyError, match="action_mask"):
+        TransformedEnv(Counter(), ActionMask()).rollout(2)
 
 
 def test_steps_are_counted_where_resets_are_decided() -> None:

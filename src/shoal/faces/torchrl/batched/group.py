@@ -32,6 +32,10 @@ _GROUPS = {
 }
 
 
+class NoEnvs(TensorEnvError, IndexError):
+    """A batch was indexed with nothing."""
+
+
 class EnvGroup(EnvBase):
     """Envs that live on a host, as one env.
 
@@ -42,6 +46,8 @@ class EnvGroup(EnvBase):
     """
 
     def __init__(self, metas: Sequence[EnvMetaData], ids: Sequence[int], device: Any = None) -> None:
+        if not metas:
+            raise NoEnvs("a batch needs an env at least, and none was chosen")
         sizes = {tuple(meta.batch_size) for meta in metas}
         if len(sizes) > 1:
             raise TensorEnvError(f"the envs of a batch need one batch size, and these have {sorted(sizes)}")

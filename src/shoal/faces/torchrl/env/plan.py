@@ -231,6 +231,16 @@ class EnvPlan:
                 masks.append((level, mask))
         return masks if any(bool(mask.any()) for _, mask in masks) else []
 
+    def flagged(self, td: TensorDictBase) -> list[torch.Tensor]:
+        """Where any flag of an end is up, whatever ``done`` says, at each level that decides about resets."""
+        found = []
+        for level in self.deciding:
+            here = level_of(td, level.path)
+            flags = [] if here is None else [here.get(flag, None) for flag in level.flags]
+            if present := [flag.bool() for flag in flags if flag is not None]:
+                found.append(torch.stack(present).any(0) if len(present) > 1 else present[0])
+        return found
+
 
 def _leaves(spec: Any) -> list[Leaf]:
     return [Leaf(key, path_of(key), spec[key], torch.Size(spec[key].shape)) for key in leaf_keys(spec)]

@@ -54,7 +54,7 @@ class Rolling:
         return self.without_stopping(td) if any_done is False else self.until_any_done(td)
 
     def until_any_done(self, td: TensorDictBase) -> list[TensorDictBase]:
-        """Steps until an episode ends."""
+        """Steps until any flag says that an episode ends."""
         env, steps = self.env, []
         for left in range(self.max_steps - 1, -1, -1):
             td = env.step(self.policy(td))
@@ -62,7 +62,7 @@ class Rolling:
             if not left:
                 break
             td = env.step_mdp(td)
-            if env._must_reset(td):
+            if env._has_ended(td):
                 break
             if self.callback is not None:
                 self.callback(env, td)
@@ -109,12 +109,10 @@ class Rolling:
         """One bool per env: whether all of it has ended."""
         rows = following.batch_size
         ended = torch.ones(rows, dtype=torch.bool)
-        masks = self.env._plan().ended(following)
-        if not masks:
-            return ~ended
-        for _, mask in masks:
+        flags = self.env._plan().flagged(following)
+        for mask in flags:
             ended &= mask.reshape(*rows, -1).all(-1)
-        return ended
+        return ended if flags else ~ended
 
     def _stored(self, td: TensorDictBase) -> TensorDictBase:
         return td if self.storing_device is None else td.to(self.storing_device)

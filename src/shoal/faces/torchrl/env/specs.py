@@ -220,9 +220,11 @@ class EnvSpecs(nn.Module):
         self._apply_lock()
         self._forget()
 
-    def _set_spec(self, name: str, value: TensorSpec) -> None:
+    def _set_spec(self, name: str, value: TensorSpec | None) -> None:
         """Check a spec, wrap a leaf, and store it as one of the five."""
         where = f"{type(self).__name__}.{name.removeprefix('full_')}"
+        if value is None:
+            value = Composite(shape=self.batch_size)
         if name == "full_state_spec" and not isinstance(value, Composite):
             raise _NoComposite(f"{where}: expected a Composite, got {type(value).__name__}")
         size = self.batch_size

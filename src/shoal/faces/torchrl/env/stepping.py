@@ -286,6 +286,17 @@ class Stepping(EnvSpecs):
         """What `any_done` says; the tensor is spared where no subclass has its own."""
         return bool(self.any_done(td)) if self._has_own_any_done else self._mark_ended(td)
 
+    @property
+    def _decides_ends(self) -> bool:
+        """Whether there is an `any_done` of the env's own, to be asked in place of the flags."""
+        return self._has_own_any_done
+
+    def _has_ended(self, td: TensorDictBase) -> bool:
+        """Whether a rollout stops here: any flag is up, whatever ``done`` says."""
+        if self._decides_ends:
+            return self._must_reset(td)
+        return any(bool(flags.any()) for flags in self._plan().flagged(td))
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._has_own_any_done = cls.any_done is not Stepping.any_done

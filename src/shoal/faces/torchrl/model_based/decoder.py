@@ -30,7 +30,7 @@ class DreamerDecoder(Transform):
     """
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
-        env = self.parent
+        env = self._lower
         if env is None:
             raise StateError("DreamerDecoder: it decodes with the obs_decoder of its env, and has none")
         decoded: TensorDictBase = env.decode_obs(next_tensordict)

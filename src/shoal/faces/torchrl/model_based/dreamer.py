@@ -28,6 +28,9 @@ class _Endless(EnvPlan):
     def ended(self, td: TensorDictBase) -> list[tuple[DoneLevel, torch.Tensor]]:
         return []
 
+    def flagged(self, td: TensorDictBase) -> list[torch.Tensor]:
+        return []
+
 
 class DreamerEnv(ModelBasedEnvBase):
     """A latent world model as an env: its state is a stochastic ``state`` and a deterministic ``belief``.

@@ -16,7 +16,7 @@ import torch
 
 from shoal.faces.torchrl.specs.dtypes import numpy_dtype
 from shoal.faces.torchrl.specs.reshaping import Reshaping
-from shoal.faces.torchrl.specs.shapes import ShapeOp, concrete, fits, new_shape
+from shoal.faces.torchrl.specs.shapes import ShapeOp, concrete, fits, new_shape, wrap_dim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,7 +259,7 @@ class TensorSpec(Reshaping):
 
     def make_neg_dim(self, dim: int) -> None:
         """Make a dim one of any size, in place."""
-        at = dim % len(self.shape)
+        at = wrap_dim(dim, len(self.shape), "make_neg_dim")
         self.shape = torch.Size([-1 if position == at else size for position, size in enumerate(self.shape)])
         for name in self._held:
             tensor = getattr(self, name)

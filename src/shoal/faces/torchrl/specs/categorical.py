@@ -65,6 +65,11 @@ class Categorical(TensorSpec):
             raise RuntimeError(f"the cardinality of this {type(self).__name__} is undefined: call set_provisional_n(n)")
         return n
 
+    @property
+    def _is_open(self) -> bool:
+        """Whether nobody has said how many choices there are: every one is fine then."""
+        return self._n < 0 and self._provisional_n is None
+
     def set_provisional_n(self, n: int | None) -> None:
         """Say how many choices there are for now, when the spec was made with ``n=-1``."""
         self._provisional_n = n
@@ -90,6 +95,8 @@ class Categorical(TensorSpec):
         return torch.randint(self.n, self._full_shape(shape), device=self.device).to(self.dtype)
 
     def _holds(self, val: torch.Tensor) -> bool:
+        if self._is_open:
+            return True
         if self.dtype is torch.bool:
             inside = self.n > 1 or not bool(val.any())
         else:
@@ -102,7 +109,7 @@ class Categorical(TensorSpec):
             val = val.round()
         elif val.dtype is torch.bool:
             val = val.long()
-        val = val.clamp(0, self.n - 1).to(self.dtype)
+        val = (val if self._is_open else val.clamp(0, self.n - 1)).to(self.dtype)
         if self.mask is None:
             return val
         return torch.where(allowed(self.mask, val), val, draw(self.mask, val.shape).to(self.dtype))
@@ -134,7 +141,7 @@ class Categorical(TensorSpec):
         """Choices as one-hot vectors of bools."""
         if safe:
             self.assert_is_in(val)
-        return torch.nn.functional.one_hot(val.long(), self.n).bool()
+        return torch.nn.functional.one_hot(val.long(), -1 if self._is_open else self.n).bool()
 
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """The choices themselves."""

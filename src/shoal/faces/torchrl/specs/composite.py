@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 from shoal.faces.torchrl import fast_td
 from shoal.faces.torchrl.specs.base import CHECK_SPEC_ENCODE, TensorSpec
 from shoal.faces.torchrl.specs.non_tensor import NonTensor
-from shoal.faces.torchrl.specs.shapes import ShapeOp, as_size, new_shape
+from shoal.faces.torchrl.specs.shapes import ShapeOp, as_size, new_shape, wrap_dim
 from shoal.faces.torchrl.specs.tree import SpecTree, _unravel
 
 if TYPE_CHECKING:
@@ -123,7 +123,9 @@ class Composite(SpecTree, TensorSpec):
         return Composite(shape=self.shape, device=self._device, data_cls=self.data_cls)
 
     def separates(self, *keys: Any, default: Any = None) -> Composite:
-        """Move entries out into a Composite of their own."""
+        """Move entries out into a Composite of their own; ``default`` if there is none of them."""
+        if not any(key in self for key in keys):
+            return default  # type: ignore[no-any-return]
         out = Composite(shape=self.shape, device=self._device)
         for key in keys:
             if key in self:
@@ -231,7 +233,7 @@ class Composite(SpecTree, TensorSpec):
 
     def make_neg_dim(self, dim: int) -> None:
         """Make a batch dim one of any size, here and in all entries, in place."""
-        at = dim % len(self.shape)
+        at = wrap_dim(dim, len(self.shape), "make_neg_dim")
         self._shape = torch.Size([-1 if position == at else size for position, size in enumerate(self.shape)])
         for child in self._children.values():
             if child is not None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from shoal.errors import SpecError
+
 ShapeOp = Callable[[torch.Tensor], torch.Tensor]
 
 # A dim of -1 is any size. While an operation is tried out it is this size, too large for a dim that memory could hold.
@@ -55,14 +57,18 @@ def fits(shape: torch.Size, spec_shape: torch.Size) -> bool:
     return extra >= 0 and all(mine in (-1, 1, dim) for dim, mine in zip(shape[extra:], spec_shape, strict=True))
 
 
+class NoSuchDim(SpecError, IndexError):
+    """A spec has no such dim."""
+
+
 def wrap_dim(dim: int, ndim: int, what: str) -> int:
     """A dim counted from the front.
 
     Raises:
-        IndexError: There is no such dim.
+        NoSuchDim: There is none.
     """
     if not -ndim <= dim < ndim:
-        raise IndexError(f"{what}: dim {dim} of a spec with {ndim} dims that can be used")
+        raise NoSuchDim(f"{what}: dim {dim} of a spec with {ndim} dims that can be used")
     return dim % ndim
 
 

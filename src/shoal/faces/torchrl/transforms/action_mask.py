@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shoal.errors import ArgumentError
 from shoal.faces.torchrl.specs import Categorical, Composite, MultiCategorical, MultiOneHot, OneHot
-from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.base import MissingEntry, Transform
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -28,11 +28,12 @@ class ActionMask(Transform):
         self.mask_key = mask_key
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        mask = next_tensordict.get(self.mask_key, None)
+        if mask is None:
+            raise MissingEntry(f"ActionMask: the env has written no {self.mask_key!r}")
         env = self.container
-        while env is not None and isinstance(env, Transform):
-            env = env.container
         if env is not None:
-            env.full_action_spec[self.action_key].update_mask(next_tensordict.get(self.mask_key))
+            env.full_action_spec[self.action_key].update_mask(mask)
         return next_tensordict
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:

@@ -93,7 +93,7 @@ class ActionDiscretizer(Transform):
     def _known(self) -> tuple[Bounded, torch.Tensor]:
         own = self.__dict__
         if own["_range"] is None:
-            parent = self.parent
+            parent = self._lower
             if parent is None:
                 raise StateError("ActionDiscretizer needs the range of an env's action: put it into a TransformedEnv")
             leaf = self._checked(parent.full_action_spec[self.action_key])

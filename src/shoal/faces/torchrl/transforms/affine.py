@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from shoal.errors import ArgumentError, StateError
+from shoal.faces.torchrl.transforms.base import Transform
 from shoal.faces.torchrl.transforms.keyed import KeyTransform, bounded
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class ObservationNorm(Affine):
         """
         if self.initialized:
             raise StateError("ObservationNorm.init_stats: loc and scale are known already")
-        parent = self.parent
+        parent = self._lower
         if parent is None:
             raise StateError("ObservationNorm.init_stats needs an env: put the transform into a TransformedEnv first")
         dims = [reduce_dim] if isinstance(reduce_dim, int) else list(reduce_dim)
@@ -209,7 +210,9 @@ class ObservationNorm(Affine):
 
     def _specs_changed(self) -> None:
         """Let the envs around work out their specs anew."""
-        holder: Any = self.container
-        while holder is not None:
+        holder = self._holder
+        while isinstance(holder, Transform):
             holder.empty_cache()
-            holder = getattr(holder, "container", None) if not hasattr(holder, "base_env") else None
+            holder = holder._holder
+        if holder is not None:
+            holder.empty_cache()

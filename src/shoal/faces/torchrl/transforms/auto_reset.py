@@ -51,7 +51,7 @@ class AutoResetTransform(Transform):
     begun: tuple[TensorDictBase, Masks] | None
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        parent = self.parent
+        parent = self._lower
         self.__dict__["begun"] = None
         if parent is None:
             return next_tensordict

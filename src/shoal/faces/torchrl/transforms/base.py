@@ -205,8 +205,16 @@ class Transform(nn.Module):
     # -- its place ----------------------------------------------------------------------------------------------------
 
     @property
-    def container(self) -> TransformedEnv | Compose | None:
-        """What the transform belongs to."""
+    def container(self) -> TransformedEnv | None:
+        """The env that the transform belongs to, directly or as a part of chains."""
+        holder = self._holder
+        while isinstance(holder, Transform):
+            holder = holder._holder
+        return holder
+
+    @property
+    def _holder(self) -> TransformedEnv | Compose | None:
+        """What the transform belongs to directly."""
         holder: TransformedEnv | Compose | None = self.__dict__["_container"]
         return holder
 
@@ -223,10 +231,22 @@ class Transform(nn.Module):
         self.empty_cache()
 
     @property
-    def parent(self) -> EnvBase | None:
-        """The env as it is below this transform, with the transforms that come before it."""
-        if self.__dict__["_parent"] is None and self.container is not None:
-            self.__dict__["_parent"] = self.container._env_below(self)
+    def parent(self) -> TransformedEnv | None:
+        """The base env with the transforms that come before this one."""
+        below, container = self._lower, self.container
+        if below is None or container is None:
+            return None
+        from shoal.faces.torchrl.transforms.transformed_env import TransformedEnv
+
+        if below is not container.base_env and isinstance(below, TransformedEnv):
+            return below
+        return TransformedEnv(below, auto_unwrap=False)
+
+    @property
+    def _lower(self) -> EnvBase | None:
+        """The env as it is below this transform."""
+        if self.__dict__["_parent"] is None and self._holder is not None:
+            self.__dict__["_parent"] = self._holder._env_below(self)
         below: EnvBase | None = self.__dict__["_parent"]
         return below
 

@@ -95,8 +95,8 @@ class Compose(Transform):
         """Keep the module list, by which parameters are found, like the plain list, which is what calls go through."""
         self.transforms = nn.ModuleList(self._links)
         self.empty_cache()
-        if self.container is not None:
-            self.container.empty_cache()
+        if self._holder is not None:
+            self._holder.empty_cache()
 
     # -- the hooks ----------------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Compose(Transform):
 
     def _env_below(self, link: Transform) -> EnvBase | None:
         """The env as the transforms before ``link`` leave it."""
-        below = self.parent
+        below = self._lower
         place = next(i for i, one in enumerate(self._links) if one is link)
         if below is None or place == 0:
             return below

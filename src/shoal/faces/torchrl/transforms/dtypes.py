@@ -62,7 +62,7 @@ class DTypeCastTransform(KeyTransform):
     def _find_keys(self) -> None:
         """Take the keys from the specs of the env below, if there are none and there is an env."""
         own = self.__dict__
-        parent = None if own["_found"] else self.parent
+        parent = None if own["_found"] else self._lower
         if parent is not None:
             written = (parent.full_observation_spec, parent.full_reward_spec)
             own["in_keys"] = [key for spec in written for key in self._keys_among(spec)]
@@ -105,13 +105,13 @@ class DTypeCastTransform(KeyTransform):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Cast entries of data outside an env."""
-        if self._finds_keys and self.parent is None:
+        if self._finds_keys and self._lower is None:
             return _cast_all(tensordict, self.dtype_in, self.dtype_out)
         self._find_keys()
         return super().forward(tensordict)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        if self._finds_keys and self.parent is None:
+        if self._finds_keys and self._lower is None:
             return _cast_all(tensordict, self.dtype_out, self.dtype_in)
         self._find_keys()
         return super()._inv_call(tensordict)

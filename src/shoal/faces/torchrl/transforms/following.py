@@ -79,7 +79,5 @@ def drop_followed(transform: Transform, state_spec: Composite, keys: Iterable[Ne
 
 def env_state_keys(transform: Transform) -> list[NestedKey]:
     """What the env that a transform belongs to reads of its own data, without what its transforms read."""
-    holder: Any = transform.container
-    while isinstance(holder, Transform):
-        holder = holder.container
-    return [] if holder is None else list(holder.base_env.state_keys)
+    env = transform.container
+    return [] if env is None else list(env.base_env.state_keys)

@@ -35,7 +35,7 @@ class KeyTransform(Transform):
         """The keys without those of rewards, which come with steps only."""
         own = self.__dict__
         if own.get("_at_reset") is None:
-            parent = self.parent
+            parent = self._lower
             rewards = [] if parent is None else parent.reward_keys
             pairs = [pair for pair in zip(self.in_keys, self.out_keys, strict=True) if pair[0] not in rewards]
             own["_at_reset"] = [source for source, _ in pairs], [target for _, target in pairs]

@@ -22,7 +22,7 @@ class LevelTransform(Transform):
     @property
     def below(self) -> EnvBase:
         """The env below the transform."""
-        parent = self.parent
+        parent = self._lower
         if parent is None:
             raise StateError(f"{type(self).__name__} needs an env: put it into a TransformedEnv")
         return parent

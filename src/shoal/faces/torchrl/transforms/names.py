@@ -151,7 +151,7 @@ class SelectTransform(_Filter):
     def _kept(self) -> set[Any]:
         own = self.__dict__
         if own.get("_kept_paths") is None:
-            parent = self.parent
+            parent = self._lower
             kept: list[NestedKey] = list(self.selected_keys)
             if parent is not None:
                 kept += [*env_state_keys(self), *parent.action_keys]
@@ -232,7 +232,7 @@ class RemoveEmptySpecs(Transform):
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Give the env the empty entries that it declares."""
-        parent = self.parent
+        parent = self._lower
         if parent is None:
             raise StateError("RemoveEmptySpecs needs an env for its inverse: put it into a TransformedEnv")
         for spec in (parent.full_action_spec, parent.full_state_spec):

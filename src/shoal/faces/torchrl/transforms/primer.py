@@ -67,7 +67,7 @@ class TensorDictPrimer(Transform):
 
     def _specs(self) -> Composite:
         """The specs with the batch dims of the env."""
-        parent = self.parent
+        parent = self._lower
         if parent is None:
             return self.primers
         size = parent.batch_size
@@ -95,10 +95,10 @@ class TensorDictPrimer(Transform):
         entries.set(key, torch.as_tensor(value, dtype=zeros.dtype, device=zeros.device).expand_as(zeros).clone())
 
     def _lead(self, td: TensorDictBase) -> torch.Size:
-        return torch.Size() if self.parent is None else self.parent._plan().lead(td)
+        return torch.Size() if self._lower is None else self._lower._plan().lead(td)
 
     def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase | None:
-        parent = self.parent
+        parent = self._lower
         if not self.call_before_env_reset or parent is None:
             return tensordict
         if tensordict is None:

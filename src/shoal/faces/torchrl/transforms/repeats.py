@@ -23,7 +23,7 @@ class _Repeating(Transform):
 
     @property
     def _below(self) -> EnvBase:
-        parent = self.parent
+        parent = self._lower
         if parent is None:
             raise StateError(f"{type(self).__name__} makes steps of its own: put it into a TransformedEnv")
         return parent

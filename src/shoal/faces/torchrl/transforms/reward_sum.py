@@ -66,7 +66,7 @@ class RewardSum(FollowingTransform):
         self.__dict__["_known_pairs"] = None
 
     def _find_pairs(self) -> list[tuple[NestedKey, NestedKey, torch.Size]]:
-        parent = self.parent
+        parent = self._lower
         if parent is None:
             raise StateError("RewardSum needs an env: put it into a TransformedEnv")
         if self._all_rewards:
@@ -78,7 +78,7 @@ class RewardSum(FollowingTransform):
         return [(key, out, torch.Size(spec[key].shape)) for key, out in zip(self.in_keys, self.out_keys, strict=True)]
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        pairs, parent = self._pairs(), self.parent
+        pairs, parent = self._pairs(), self._lower
         lead = torch.Size() if parent is None else parent._plan().lead(tensordict_reset)
         for key, out, shape in pairs:
             dtype = parent.full_reward_spec[key].dtype if parent is not None else None
@@ -110,7 +110,7 @@ class RewardSum(FollowingTransform):
         return self._declare(reward_spec) if self.as_reward else reward_spec
 
     def _declare(self, spec: Composite) -> Composite:
-        parent = self.parent
+        parent = self._lower
         for key, out, shape in self._pairs():
             like = parent.full_reward_spec[key] if parent is not None else Unbounded(shape)
             spec[out] = Unbounded(shape, dtype=like.dtype, device=like.device)

@@ -158,7 +158,7 @@ class TargetReturn(FollowingTransform):
 
     @property
     def _below(self) -> EnvBase:
-        parent = self.parent
+        parent = self._lower
         if parent is None:
             raise StateError("TargetReturn needs an env: put it into a TransformedEnv")
         if not self.in_keys:

@@ -41,7 +41,7 @@ class _DimTransform(KeyTransform):
         super()._rewrite(td, sources, targets, partial(way, lead=td.ndim))
 
     def _lead_of_specs(self) -> int:
-        parent = self.parent
+        parent = self._lower
         return 0 if parent is None else len(parent.batch_size)
 
     def _apply_to_spec(self, leaf: TensorSpec) -> TensorSpec:
@@ -217,9 +217,9 @@ class CatTensors(Transform):
 
     def _find_keys(self) -> list[NestedKey]:
         if self._finds_keys and not self.in_keys:
-            if self.parent is None:
+            if self._lower is None:
                 raise StateError("CatTensors needs in_keys outside an env")
-            self._take_keys(list(self.parent.observation_keys))
+            self._take_keys(list(self._lower.observation_keys))
         return self.in_keys
 
     def empty_cache(self) -> None:

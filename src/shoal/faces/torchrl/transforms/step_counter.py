@@ -8,6 +8,7 @@ import torch
 
 from shoal.errors import ArgumentError
 from shoal.faces.torchrl.env.keys import Path, key_of
+from shoal.faces.torchrl.env.masks import over
 from shoal.faces.torchrl.specs import Bounded, Composite
 from shoal.faces.torchrl.transforms.following import FollowingTransform
 from shoal.faces.torchrl.transforms.levels import LevelTransform, make_levels
@@ -81,6 +82,15 @@ class StepCounter(FollowingTransform, LevelTransform):
         following.set(truncated_key, reached if truncated is None else truncated | reached)
         if self.update_done and done is not None:
             following.set(done_key, done | reached)
+            self._end_below(path, reached, following)
+
+    def _end_below(self, path: Path, reached: torch.Tensor, following: TensorDictBase) -> None:
+        """What ends at a level ends at those below it too."""
+        for level in self.below._plan().levels:
+            key = key_of((*level.path, "done"))
+            is_below = len(level.path) > len(path) and level.path[: len(path)] == path
+            if is_below and (done := following.get(key, None)) is not None:
+                following.set(key, done | over(reached, done))
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """The observation spec with what the transform adds."""

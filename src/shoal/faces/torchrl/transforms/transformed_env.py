@@ -289,9 +289,12 @@ class TransformedEnv(EnvBase):
         own_way = getattr(type(self._base), method) is not getattr(EnvBase, method)
         return own_way and not self._chain.changes_actions
 
+    @property
+    def _decides_ends(self) -> bool:
+        return self._base._decides_ends
+
     def _must_reset(self, td: TensorDictBase) -> bool:
-        base = self._base
-        return bool(base.any_done(td)) if base._has_own_any_done else super()._must_reset(td)
+        return self._base._must_reset(td) if self._base._decides_ends else super()._must_reset(td)
 
     def set_seed(self, seed: int | None = None, static_seed: bool = False) -> int | None:
         """Seed the env inside."""

@@ -132,7 +132,7 @@ class VecNormV2(KeyTransform):
         return name
 
     def _kept_dims(self) -> int:
-        parent = self.parent
+        parent = self._lower
         return 0 if self.reduce_batch_dims or parent is None else len(parent.batch_size)
 
     def _shape_of(self, key: NestedKey, value: torch.Tensor, lead: int) -> torch.Size:
