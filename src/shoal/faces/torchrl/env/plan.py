@@ -231,8 +231,17 @@ class EnvPlan:
                 masks.append((level, mask))
         return masks if any(bool(mask.any()) for _, mask in masks) else []
 
+    def has_flag(self, td: TensorDictBase) -> bool:
+        """Whether any flag of an end is up, whatever ``done`` says, at a level that decides about resets."""
+        entries = entries_of(td) if self.is_flat else None
+        if entries is None:
+            return any(bool(flags.any()) for flags in self.flagged(td))
+        flags = [entries.get(flag) for level in self.deciding for flag in level.flags]
+        # As in ``ended``: item() where there is one.
+        return any(bool(flag.item() if flag.numel() == 1 else flag.any()) for flag in flags if flag is not None)
+
     def flagged(self, td: TensorDictBase) -> list[torch.Tensor]:
-        """Where any flag of an end is up, whatever ``done`` says, at each level that decides about resets."""
+        """The same for every row, level by level."""
         found = []
         for level in self.deciding:
             here = level_of(td, level.path)

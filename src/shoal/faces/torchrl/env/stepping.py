@@ -293,9 +293,7 @@ class Stepping(EnvSpecs):
 
     def _has_ended(self, td: TensorDictBase) -> bool:
         """Whether a rollout stops here: any flag is up, whatever ``done`` says."""
-        if self._decides_ends:
-            return self._must_reset(td)
-        return any(bool(flags.any()) for flags in self._plan().flagged(td))
+        return self._must_reset(td) if self._decides_ends else self._plan().has_flag(td)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
