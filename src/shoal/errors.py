@@ -5,8 +5,10 @@
     │   └── EnvCheckFailed    an env breaks a custom of DI-engine's dialect
     ├── ArgumentError         an argument of a call makes no sense (seed, options, batch size, engine name)
     │   ├── WrongSetting      a manager of DI-engine's dialect was given settings or arguments that make no sense
+    │   │   └── UnknownKind   there is no manager of this name
     │   ├── MissingSetting    a config of DI-engine's dialect lacks a key
     │   ├── WrongSeed         what was given as a seed is none
+    │   ├── WrongMask         what was given as a mask of envs is none
     │   ├── UnknownEnv        a manager has no env of this id
     │   └── UnknownTask       no task has this id
     ├── ActionError           what was sent cannot be an action for those envs; nothing has moved
@@ -78,12 +80,22 @@ class WrongSetting(ArgumentError, AssertionError):
     """A manager of DI-engine's dialect was given settings or arguments that make no sense."""
 
 
+class UnknownKind(WrongSetting, KeyError):
+    """There is no manager of this name."""
+
+    __str__ = Exception.__str__  # a KeyError shows its text as a repr
+
+
 class MissingSetting(ArgumentError, AttributeError):
     """A config of DI-engine's dialect lacks a key."""
 
 
 class WrongSeed(ArgumentError, TypeError):
     """What was given as a seed is none."""
+
+
+class WrongMask(ArgumentError, TypeError):
+    """What was given as a mask of envs is none."""
 
 
 class UnknownEnv(ArgumentError, KeyError, RuntimeError):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.arrays import has_true
-from shoal.errors import ActionError, ArgumentError, NotReset, StateError
+from shoal.errors import ActionError, ArgumentError, NotReset, StateError, WrongMask
 from shoal.slot import copy_leaves
 
 if TYPE_CHECKING:
@@ -100,10 +100,14 @@ def masked_ids(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
     """The envs that are True in ``options["reset_mask"]``.
 
     Raises:
-        ArgumentError: If it is no mask for these envs, or nobody is True.
+        WrongMask: If it is no mask.
+        ArgumentError: If it is none for these envs, or nobody is True.
     """
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
-        raise ArgumentError(f"options['reset_mask']: expected a bool array of shape ({num_envs},), got {mask!r}")
+    expected = f"options['reset_mask']: expected a bool array of shape ({num_envs},), got {mask!r}"
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        raise WrongMask(expected)
+    if mask.shape != (num_envs,):
+        raise ArgumentError(expected)
     if not mask.any():
         raise ArgumentError("options['reset_mask']: no env is True, so there is nothing to reset")
     return np.flatnonzero(mask)

@@ -74,6 +74,7 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
         end.setblocking(False)
+        self._receive_some = partial(end.recv, _READ_BYTES)
         self._is_torn = False
         self._reading = threading.Lock()
         self._chunks: deque[bytes] = deque()
@@ -142,15 +143,16 @@ class Channel:
                 return None
             # In slices, because a thread that waits to send may read the frame that this one waits for.
             self._poll.poll(left * 1000)
-        for old in [each for each in self._frames if each < number]:
-            del self._frames[old]
+        if len(self._frames) > 1:
+            for old in [each for each in self._frames if each < number]:
+                del self._frames[old]
         return self._frames[number]
 
     def _read(self) -> None:
         with self._reading:
             is_gone = False
             try:
-                self._chunks.extend(iter(partial(self.socket.recv, _READ_BYTES), b""))
+                self._chunks.extend(iter(self._receive_some, b""))
                 is_gone = True
             except BlockingIOError:
                 pass

@@ -7,7 +7,7 @@ from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import WrongSetting
+from shoal.errors import UnknownKind
 from shoal.faces.ding.base import BaseEnvManager
 from shoal.faces.ding.gym_vector import GymVectorEnvManager
 from shoal.faces.ding.pool_manager import PoolEnvManager
@@ -42,7 +42,7 @@ def get_env_manager_cls(cfg: Mapping[str, Any]) -> type[Any]:
         importlib.import_module(name)
     kind = cfg.get("type")
     if kind not in MANAGERS:
-        raise WrongSetting(f"type: expected one of {sorted(MANAGERS)}, got {kind!r}")
+        raise UnknownKind(f"type: expected one of {sorted(MANAGERS)}, got {kind!r}")
     return MANAGERS[kind]
 
 
