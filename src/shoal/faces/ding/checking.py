@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import EnvCheckFailed
+from shoal.faces.ding.env import RETURN
 
-RETURN = "eval_episode_return"
 _DTYPES = {"f": np.dtype(np.float32), "i": np.dtype(np.int64), "u": np.dtype(np.int64)}
 _EPISODES = 3
 _MOST_STEPS = 100_000

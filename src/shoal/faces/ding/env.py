@@ -9,7 +9,10 @@ import gymnasium as gym
 
 from shoal.adapters.ding_env import BaseEnvTimestep
 
-__all__ = ["BaseEnv", "BaseEnvTimestep"]
+__all__ = ["RETURN", "BaseEnv", "BaseEnvTimestep"]
+
+RETURN = "eval_episode_return"
+"""What the return of an episode is called in the info of its last step."""
 
 
 class BaseEnv(gym.Env[Any, Any], ABC):

@@ -11,7 +11,7 @@ from shoal.adapters.ding_env import TRUNCATED
 from shoal.build import make_pool
 from shoal.errors import ManagerState, UnknownEnv, WrongSetting
 from shoal.faces.ding.config import Config
-from shoal.faces.ding.env import BaseEnvTimestep
+from shoal.faces.ding.env import RETURN, BaseEnvTimestep
 from shoal.faces.ding.runner import tells_of_fault
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class PoolEnvManager:
                 if tells_of_fault(info):
                     info["abnormal"] = True
                 info |= {"terminated": terminated, "truncated": truncated, TRUNCATED: truncated and not terminated}
-                info["eval_episode_return"] = np.array([self._returns_N[i]], np.float32)
+                info[RETURN] = np.array([self._returns_N[i]], np.float32)
                 self._returns_N[i] = 0.0
             reward = np.array([batch.reward[row]], np.float32)
             timesteps[i] = BaseEnvTimestep(obs, reward, terminated or truncated, info)

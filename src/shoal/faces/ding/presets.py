@@ -9,9 +9,9 @@ import gymnasium as gym
 import numpy as np
 
 from shoal.errors import WrongSetting
+from shoal.faces.ding.env import RETURN
 
 Wrap = Callable[[Any], Any]
-RETURN = "eval_episode_return"
 
 
 class HybridActions(gym.ActionWrapper[Any, Any, Any]):

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from shoal.adapters.ding_env import TRUNCATED, as_gymnasium
 from shoal.errors import WrongActionType, WrongSetting
 from shoal.faces.ding.config import Config
-from shoal.faces.ding.env import BaseEnv, BaseEnvTimestep
-from shoal.faces.ding.presets import RETURN, wrappers_of
+from shoal.faces.ding.env import RETURN, BaseEnv, BaseEnvTimestep
+from shoal.faces.ding.presets import wrappers_of
 from shoal.faces.ding.replay import Recorder, require_video
 
 _WORST_REWARD = -10.0
