@@ -144,7 +144,8 @@ class Channel:
             # In slices, because a thread that waits to send may read the frame that this one waits for.
             self._poll.poll(left * 1000)
         if len(self._frames) > 1:
-            for old in [each for each in self._frames if each < number]:
+            # Of a copy: another thread may be adding frames.
+            for old in [each for each in list(self._frames) if each < number]:
                 del self._frames[old]
         return self._frames[number]
 
