@@ -1169,3 +1169,16 @@ def test_a_call_that_cannot_be_sent_leaves_an_env_to_be_built_anew(make_pool: Ma
         pool.call("tag", threading.Lock())
     pool.reset(seed=1)
     assert pool.get_attr("tag") == (9, 0)
+
+
+def test_an_env_that_failed_has_failed_still_after_a_call_that_fails(engine: str, make_pool: MakePool) -> None:
+    pool = make_pool([CountingEnv, partial(FaultEnv, "raise", at=1)], engine=engine)
+    pool.reset(seed=1)
+    with pytest.raises(EnvStepError):
+        pool.step([0, 0])
+    assert pool.recv().env_id.tolist() == [0]
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        pool.call("no_such_thing")
+    with pytest.raises(StateError, match=r"envs \[1\] failed earlier"):
+        pool.step([0], env_id=[1])
+    assert pool.reset(seed=1).elapsed_step.tolist() == [0, 0]

@@ -40,7 +40,7 @@ class Asking:
             traffic.hand_out(ids)
         except BaseException:
             traffic.abandon(ids)
-            dispatch.drop_faults(ids)
+            dispatch.drop_outcomes(ids)
             raise
         return answers
 
@@ -58,17 +58,10 @@ class Asking:
                 due[i] = (Request(seed=reset.seed), not_before)
 
     def _raise_faults(self, ids: Sequence[int]) -> None:
-        dispatch = self._dispatch
-        faults = {i: self._engine.faults.pop(i) for i in ids if i in self._engine.faults}
-        if not faults:
-            return
-        dispatch.desk.count += len(faults)
-        for fault in faults.values():
-            dispatch.ready.note_loss(fault)
-        for i in ids:
-            self._engine.extras.pop(i, None)
-        dispatch.traffic.forget(ids)
-        raise next(iter(faults.values())).to_error()
+        faults = [self._engine.faults[i] for i in ids if i in self._engine.faults]
+        if faults:
+            self._dispatch.desk.count += len(faults)
+            raise faults[0].to_error()
 
     # ------------------------------------------------------------------ snapshots
 

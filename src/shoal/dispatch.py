@@ -29,7 +29,7 @@ from shoal.spec import RawActions
 from shoal.traffic import Held, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from shoal.batch import Batch
     from shoal.black_box import FaultFiles
@@ -271,15 +271,18 @@ class Dispatch:
             self.collect(1, None)
             self.drop_faults(void - self.traffic.void)
 
-    def drop_faults(self, ids: Iterable[int]) -> None:
+    def drop_faults(self, ids: Collection[int]) -> None:
         """Forget what these envs have done wrong."""
         if self.ready.faulted or self.engine.faults or self.engine.extras:
-            ids = list(ids)
             self.ready.forgive(ids)
-            for i in ids:
-                if (fault := self.engine.faults.pop(i, None)) is not None:
-                    self.ready.note_loss(fault)
-                self.engine.extras.pop(i, None)
+            self.drop_outcomes(ids)
+
+    def drop_outcomes(self, ids: Collection[int]) -> None:
+        """Forget what the engine has of these envs beside their rows; who had failed before has failed still."""
+        for i in ids:
+            if (fault := self.engine.faults.pop(i, None)) is not None:
+                self.ready.note_loss(fault)
+            self.engine.extras.pop(i, None)
 
     # ------------------------------------------------------------------ receiving
 

@@ -103,11 +103,10 @@ def masked_ids(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
         WrongMask: If it is no mask.
         ArgumentError: If it is none for these envs, or nobody is True.
     """
-    expected = f"options['reset_mask']: expected a bool array of shape ({num_envs},), got {mask!r}"
-    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-        raise WrongMask(expected)
-    if mask.shape != (num_envs,):
-        raise ArgumentError(expected)
+    is_mask = isinstance(mask, np.ndarray) and mask.dtype == np.bool_
+    if not is_mask or mask.shape != (num_envs,):
+        kind = ArgumentError if is_mask else WrongMask
+        raise kind(f"options['reset_mask']: expected a bool array of shape ({num_envs},), got {mask!r}")
     if not mask.any():
         raise ArgumentError("options['reset_mask']: no env is True, so there is nothing to reset")
     return np.flatnonzero(mask)

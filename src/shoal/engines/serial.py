@@ -105,17 +105,15 @@ class SerialEngine:
     def _step_all(self) -> list[int]:
         block, self._all_step_in_block = self._all_step_in_block or 0, None
         outcomes = self.lane.step_all(block)
-        moved, interrupt = self._all_ids, None
         for env_id, outcome in outcomes.items():
             self._keep(env_id, outcome)
             if (interrupt := _interrupt_of(outcome)) is not None:
                 # The loop has stopped here; the envs behind this one have not moved, and will when asked again.
                 count = self._all_ids.index(env_id) + 1
-                moved = self._all_ids[:count]
                 self._queue.extend([(i, Command.STEP, None, block) for i in self._all_ids[count:]])
-        self.collected = moved
-        if interrupt is not None:
-            raise interrupt
+                self.collected = self._all_ids[:count]
+                raise interrupt
+        self.collected = self._all_ids
         return self._all_ids
 
     def _keep(self, env_id: int, outcome: Extra | Fault) -> None:

@@ -22,7 +22,7 @@ class _SplitSharedWorkspace:
         if not workspace.is_shared:
             raise WorkspaceError("only a shared workspace can be split")
         self.workspace = workspace
-        self._columns = slice(*batch_dims)
+        self._batch_dims, self._columns = batch_dims, slice(*batch_dims)
         self.is_shared = True
 
     def set(self, var_name: str, t: int, v: torch.Tensor) -> None:
@@ -34,7 +34,7 @@ class _SplitSharedWorkspace:
 
     def get(self, var_name: str, t: int) -> torch.Tensor:
         """These columns at time ``t``."""
-        return self.workspace.get(var_name, t)[self._columns]
+        return self.workspace.get(var_name, t, self._batch_dims)
 
     def set_full(self, var_name: str, value: torch.Tensor) -> None:
         """Write these columns at all times."""
@@ -46,11 +46,11 @@ class _SplitSharedWorkspace:
 
     def get_full(self, var_name: str) -> torch.Tensor:
         """These columns at all times."""
-        return self.workspace.get_full(var_name)[:, self._columns]
+        return self.workspace.get_full(var_name, self._batch_dims)
 
     def get_time_truncated(self, var_name: str, from_time: int, to_time: int) -> torch.Tensor:
         """These columns from ``from_time`` up to, and without, ``to_time``."""
-        return self.workspace.get_time_truncated(var_name, from_time, to_time)[:, self._columns]
+        return self.workspace.get_time_truncated(var_name, from_time, to_time, self._batch_dims)
 
     def keys(self) -> KeysView[str]:
         """The names of all variables."""
