@@ -229,3 +229,12 @@ def test_calling_an_env_says_what_to_do() -> None:
         Counter()(None)
     with pytest.raises(NotImplementedError, match="no _reset"):
         EnvBase().reset()
+
+
+def test_only_the_state_may_be_nothing() -> None:
+    env = Counter()
+    env.state_spec = None
+    assert env.state_spec.is_empty()
+    for name in ("action_spec", "observation_spec", "reward_spec", "done_spec"):
+        with pytest.raises(ValueError, match=f"{name}: expected a spec, got None"):
+            setattr(env, name, None)

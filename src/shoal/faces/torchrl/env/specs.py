@@ -223,8 +223,10 @@ class EnvSpecs(nn.Module):
     def _set_spec(self, name: str, value: TensorSpec | None) -> None:
         """Check a spec, wrap a leaf, and store it as one of the five."""
         where = f"{type(self).__name__}.{name.removeprefix('full_')}"
-        if value is None:
+        if value is None and name == "full_state_spec":
             value = Composite(shape=self.batch_size)
+        if value is None:
+            raise SpecError(f"{where}: expected a spec, got None")
         if name == "full_state_spec" and not isinstance(value, Composite):
             raise _NoComposite(f"{where}: expected a Composite, got {type(value).__name__}")
         size = self.batch_size
