@@ -8,8 +8,8 @@ write_dataset   collects into a folder, part by part
 load_dataset    reads such a folder
 
     >>> import shoal
-    >>> with shoal.make_pool("CartPole-v1", 2, engine="serial", seed=1) as pool:
-    ...     epoch = shoal.Collector(pool).collect(10)
+    >>> with shoal.make_pool("CartPole-v1", 2, engine="serial") as pool:
+    ...     epoch = shoal.Collector(pool, seed=1).collect(10)
     >>> epoch.transitions().reward.shape
     (20,)
 """
