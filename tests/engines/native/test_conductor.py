@@ -105,6 +105,44 @@ def test_a_caller_with_little_time_does_not_do_the_job(
     assert conductor.take(ALIVE_S) is None, "nothing is to come, so there is nothing to wait for"
 
 
+Numbers = tuple[int, ...]
+
+
+class Telling:
+    """A job that tells its numbers. Odd ones are joined to odd ones."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = numbers
+
+    def __call__(self) -> Numbers:
+        return self.numbers
+
+    def join(self, other: Telling) -> Telling | None:
+        are_odd = self.numbers[-1] % 2 and other.numbers[0] % 2
+        return Telling(*self.numbers, *other.numbers) if are_odd else None
+
+
+def test_who_waits_has_jobs_joined_that_can_be_and_the_others_in_their_order() -> None:
+    conductor: Conductor[Numbers] = Conductor(has_thread=False, join=Telling.join)
+    for number in (1, 3, 5, 2, 4, 7, 9):
+        conductor.submit(Telling(number))
+    assert [conductor.take(None) for _ in range(5)] == [(1, 3, 5), (2,), (4,), (7, 9), None]
+    conductor.submit(Telling(11))
+    assert conductor.take(None) == (11,)
+
+
+def test_jobs_that_start_by_themselves_are_done_one_by_one() -> None:
+    conductor: Conductor[Numbers] = Conductor(has_thread=True, join=Telling.join)
+    try:
+        with conductor.turn:  # so that both are there before the first begins
+            conductor.submit(Telling(1))
+            conductor.submit(Telling(3))
+        assert [conductor.take(ALIVE_S), conductor.take(ALIVE_S)] == [(1,), (3,)]
+        assert conductor.take(ALIVE_S) is None, "nothing is to come, so there is nothing to wait for"
+    finally:
+        conductor.close()
+
+
 def test_closing_waits_for_the_job_that_runs_and_may_be_repeated() -> None:
     conductor: Conductor[str] = Conductor(has_thread=True)
     has_begun, may_end = threading.Event(), threading.Event()

@@ -232,6 +232,28 @@ def test_an_asynchronous_pool_moves_while_its_caller_does_something_else(make_po
     assert sorted([*pool.recv().env_id.tolist(), *pool.recv().env_id.tolist()]) == [0, 1, 2, 3]
 
 
+def test_halves_that_are_due_when_somebody_waits_are_stepped_together(
+    make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.engines.native.conductor.monotonic", lambda: 0.0)  # the caller is never away
+    calls: list[int] = []
+    step = DriftSim.step
+    monkeypatch.setattr(DriftSim, "step", lambda sim, ids, *rest: calls.append(ids) or step(sim, ids, *rest))
+    pool = make_pool(Steady, 4, batch_size=2)
+    pool.async_reset(seed=1)
+    rows: dict[int, list[int]] = {i: [] for i in range(4)}
+    for turn in range(40):
+        if turn == 20:  # by now it is known that there is nobody else to do it
+            calls.clear()
+        batch = pool.recv()
+        for i, steps in zip(batch.env_id.tolist(), batch.elapsed_step.tolist(), strict=True):
+            rows[i].append(steps)
+        pool.send(PUSH[:2], batch.env_id)
+    assert len(calls) == 10
+    assert all(ids is None for ids in calls), "everyone"
+    assert all(steps == list(range(20)) for steps in rows.values())
+
+
 def test_a_synchronous_pool_has_no_thread(make_pool: Callable[..., Pool]) -> None:
     pool = make_pool(Steady, 4)
     pool.reset(seed=1)

@@ -7,8 +7,7 @@ it waits for them.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +38,21 @@ class Done(NamedTuple):
     interrupt: BaseException | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command for some envs, and who carries it out."""
+
+    carry_out: Callable[[list[int], Command, dict[int, Request], int], Done]
+    ids: list[int]
+    command: Command
+    requests: dict[int, Request]
+    block: int
+
+    def __call__(self) -> Done:
+        """Do it."""
+        return self.carry_out(self.ids, self.command, self.requests, self.block)
+
+
 class NativeEngine:
     """Runs the envs of a ``NativeEnv``. Deadlines cannot be enforced: a simulator that hangs cannot be ended."""
 
@@ -57,7 +71,7 @@ class NativeEngine:
         self.take: Callable[[Any], bool] | None = None
         self.has_odd_rows: Callable[[int], bool] | None = None
         self._all_ids = list(range(config.num_envs))
-        self._conductor: Conductor[Done] = Conductor(has_thread=config.one_by_one)
+        self._conductor: Conductor[Done] = Conductor(has_thread=config.one_by_one, join=_both)
         self._sim: BatchSim | None = None
 
     # ------------------------------------------------------------------ start
@@ -120,7 +134,7 @@ class NativeEngine:
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
         """Queue the commands."""
-        self._conductor.submit(partial(self._carry_out, list(ids), command, requests or {}, block))
+        self._conductor.submit(Job(self._carry_out, list(ids), command, requests or {}, block))
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Wait until enough commands are done, and do them here if nobody else does."""
@@ -228,3 +242,11 @@ class NativeEngine:
         self.__dict__.pop("rows", None)
         self.take = self.has_odd_rows = None
         self._boundary.release()
+
+
+def _both(first: Job, second: Job) -> Job | None:
+    """Two steps as one; they are of different envs, for an env that is under way is sent nothing."""
+    is_step = first.command is second.command is Command.STEP
+    if not is_step or first.requests or second.requests or first.block != second.block:
+        return None
+    return replace(first, ids=first.ids + second.ids)
