@@ -8,6 +8,8 @@ import time
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -70,6 +72,8 @@ def test_every_name_is_at_the_top_and_where_bbrl_has_it() -> None:
         ("utils.utils", "soft_param_update"),
     ):
         assert getattr(importlib.import_module(f"shoal.faces.bbrl.{module}"), name) is getattr(face, name)
+    assert face.agents.gymnasium.make_env is face.make_env
+    assert {"agents", "classes", "utils", "workspace"} <= set(dir(face))
 
 
 def test_without_torch_the_extra_is_named() -> None:
@@ -244,6 +248,45 @@ def test_copies_in_processes_play_what_one_would_play() -> None:
         while agent.is_running():
             time.sleep(0.01)
         assert not torch.equal(expected["env/env_obs"], workspace["env/env_obs"]), "a later run has other seeds"
+
+
+class Untiring(gym.Env):
+    """Its episodes are as long as its seed says; the reward of step k is k."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    k = length = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.k, self.length = 0, 2 + (seed or 0) % 5
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.k += 1
+        return np.full(1, self.k, np.float32), float(self.k), self.k >= self.length, False, {}
+
+
+class Still(Agent):
+    def forward(self, t: int, **kwargs: Any) -> None:
+        self.set(("action", t), torch.zeros(1, dtype=torch.long))
+
+
+@pytest.mark.slow
+def test_copies_that_stop_at_different_times_are_as_if_they_had_waited() -> None:
+    agent, workspace = NRemoteAgent.create(
+        TemporalAgent(Agents(ParallelGymAgent(Untiring, 1), Still())), num_processes=3, time_size=12, t=0, n_steps=3
+    )
+    with agent:
+        agent.seed(1)
+        agent(workspace, t=0, stop_variable="env/done")
+    lengths = workspace["env/timestep"].max(0).values.tolist()
+    assert len(set(lengths)) > 1, "they have stopped at different times"
+    last = max(lengths)
+    for k, length in enumerate(lengths):
+        assert workspace["env/done"][: last + 1, k].tolist() == [t >= length for t in range(last + 1)]
+        assert workspace["env/reward"][: last + 1, k].tolist() == [t if t <= length else 0 for t in range(last + 1)]
+        assert workspace["env/cumulated_reward"][last, k] == sum(range(length + 1))
+    assert workspace.subtime(0, last + 1).get_transitions().batch_size() == sum(lengths)
 
 
 @pytest.mark.slow

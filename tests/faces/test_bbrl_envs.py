@@ -140,6 +140,23 @@ def test_without_the_last_state_it_is_kept_beside(agent: Callable[..., Any]) -> 
     assert col(workspace, "timestep") == [0, 1, 2, 1, 2]
 
 
+@pytest.mark.parametrize("prefix", ["env/", "arm_", ""])
+def test_without_the_last_state_every_pair_is_a_step_and_leads_to_what_the_step_led_to(
+    agent: Callable[..., Any], prefix: str
+) -> None:
+    env = agent(counting((2, 3), autoreset=True), 2, include_last_state=False, output_string=prefix)
+    workspace = run(env, n_steps=6)
+    pairs = workspace.get_transitions(filter_key=f"{prefix}done")
+    assert pairs.batch_size() == 2 * 5
+    before, after = pairs[f"{prefix}env_obs"]
+    assert (after == before + torch.tensor([0.0, 1.0])).all(), "the same episode, one step further"
+    assert pairs[f"{prefix}reward"][1].tolist() == after[:, 1].tolist()
+    assert pairs[f"{prefix}done"][0].any(), "a time at which an episode has ended is also the first of the next"
+    raw = workspace.get_transitions(no_final_state=True, filter_key=f"{prefix}done")[f"{prefix}env_obs"]
+    assert torch.equal(raw[1], workspace[f"{prefix}env_obs"][1:].flatten(0, 1))
+    assert workspace.get_transitions(filter_key="action").batch_size() < 10, "a flag of another kind is a filter"
+
+
 @pytest.mark.parametrize("include_last_state", [True, False])
 def test_rewards_beside_their_actions(agent: Callable[..., Any], include_last_state: bool) -> None:
     env = agent(counting((2,), autoreset=True), 1, reward_at_t=True, include_last_state=include_last_state)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -296,6 +298,57 @@ def test_shared_workspaces_keep_their_names_and_sizes() -> None:
         with pytest.raises(AssertionError):
             bad()
     assert counted()._convert_to_shared_workspace(time_size=7)["x"].shape == (7, 2)
+
+
+@pytest.mark.parametrize(
+    "way", [copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))], ids=["copy", "pickle"]
+)
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_copy_is_a_workspace_like_any_other(way: Any, is_shared: bool) -> None:
+    original = Workspace()
+    for t in range(3):
+        original.set("x", t, torch.tensor([t, 10 * t]))
+    copied = way(original._convert_to_shared_workspace() if is_shared else original)
+    copied.set("x", 0, torch.tensor([7, 7]))
+    assert copied.get("x", 0).tolist() == [7, 7]
+    assert copied["x"].tolist() == [[7, 7], [1, 10], [2, 20]]
+    assert original["x"][0].tolist() == [0, 0]
+    assert copied.variables["x"].whole().is_shared() is is_shared
+
+
+def _write_sevens(workspace: Workspace) -> None:
+    workspace.set("x", 1, torch.tensor([7, 7]))
+
+
+@pytest.mark.slow
+def test_what_another_process_writes_to_a_shared_workspace_is_seen() -> None:
+    workspace = Workspace()
+    workspace.set_full("x", torch.zeros(2, 2, dtype=torch.long))
+    shared = workspace._convert_to_shared_workspace()
+    process = torch.multiprocessing.get_context("spawn").Process(target=_write_sevens, args=(shared,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert shared["x"].tolist() == [[0, 0], [7, 7]]
+    assert shared.get("x", 1).tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.uint16, torch.bool])
+def test_values_of_every_type_are_kept(dtype: Any) -> None:
+    value = torch.tensor([1, 0]).to(dtype)
+    value = (value * 1j).conj() if dtype.is_complex else value
+    workspace = Workspace()
+    workspace.set("x", 0, value)
+    assert workspace["x"].dtype == workspace.get("x", 0).dtype == dtype
+    assert torch.equal(workspace.get("x", 0).to(torch.complex64), value.to(torch.complex64))
+
+
+def test_columns_of_variables_of_different_widths_are_not_the_same_columns() -> None:
+    workspace = Workspace()
+    workspace.set("x", 0, torch.zeros(2))
+    workspace.set("y", 0, torch.zeros(3))
+    with pytest.raises(WorkspaceError, match="different batch sizes"):
+        workspace.select_batch([0])
 
 
 @settings(max_examples=80, deadline=None)

@@ -94,11 +94,14 @@ _NAMES_OF = {
     "workspace": ("Workspace",),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES_OF.items() for name in names}
+_PARTS = ("agents", "classes", "utils", "workspace")
 
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -107,4 +110,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PARTS})

@@ -16,6 +16,13 @@ import torch
 from shoal.errors import WorkspaceError
 
 _LEAST_CAPACITY = 8
+# What numpy has too, and with the same meaning in every tensor: others may be conjugated without saying so in memory.
+_NUMPYS = frozenset(
+    (
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.float32, torch.float64),
+    )
+)
 
 
 class Variable(Protocol):
@@ -77,8 +84,16 @@ class Recorded(_Checked):
         self._buffer = buffer
         # Reading and writing single rows through numpy costs a fifth of what it costs through torch.
         self._rows: Any = None
-        if buffer.device.type == "cpu" and buffer.dtype != torch.bfloat16:
+        if buffer.device.type == "cpu" and buffer.dtype in _NUMPYS:
             self._rows = buffer.numpy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Two ways to one memory: a copy that took both along would have two memories.
+        return {name: value for name, value in vars(self).items() if name != "_rows"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._take(self._buffer)
 
     def set(self, t: int, value: torch.Tensor) -> None:
         """Write a copy of one time step; what lies between the end and ``t`` becomes zero."""
@@ -119,8 +134,11 @@ class Fixed(Recorded):
     """Time steps in shared memory."""
 
     def __init__(self, name: str, buffer: torch.Tensor) -> None:
-        super().__init__(buffer.share_memory_(), len(buffer))
+        super().__init__(buffer, len(buffer))
         self._name = name
+
+    def _take(self, buffer: torch.Tensor) -> None:
+        super()._take(buffer.share_memory_())  # which it is, unless it was copied
 
     def _grow(self, length: int) -> None:
         raise no_time(self._name, length - 1, self.length, "; a shared workspace keeps its size")

@@ -14,6 +14,8 @@ from shoal.faces.bbrl.variables import Fixed, Recorded, Tracked, Variable, no_ti
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 
+_ENDS = ("done", "terminated", "truncated")  # what an env agent calls its flags
+
 
 class Workspace:
     """A blackboard of named tensors, each ``[time, batch, ...]``.
@@ -224,6 +226,7 @@ class Workspace:
 
     def select_batch(self, batch_indexes: Any) -> Workspace:
         """Some columns of it, by their indices or by a mask; an index may be given several times."""
+        self.batch_size()
         columns = torch.as_tensor(batch_indexes)
         if columns.dtype != torch.bool:
             columns = columns.long().reshape(-1)
@@ -285,23 +288,33 @@ class Workspace:
         after it: the action is in ``action[0]``, the reward in ``reward[1]`` (``reward[0]`` with ``reward_at_t``), and
         ``done[1]``, ``terminated[1]``, ``truncated[1]`` tell how the step ended.
 
+        Where the env agent runs with ``include_last_state=False``, every pair is a step, and where an episode has ended
+        its second half has the last observation and not the first of the next episode.
+
         Args:
-            no_final_state: Whether to keep all pairs, as is right for ``include_last_state=False``.
+            no_final_state: Whether to keep all pairs, and observations as they are.
             filter_key: The variable that is True where an episode has ended.
         """
         self.time_size()
-        pairs = None
-        if not no_final_state:
-            pairs = (~self._variable(filter_key).whole()[:-1].bool()).flatten().nonzero()[:, 0]
+        ends = None if no_final_state else self._variable(filter_key).whole()[:-1].bool()
+        finals = {} if no_final_state else self._finals_beside(filter_key)
+        pairs = None if ends is None or finals else (~ends).flatten().nonzero()[:, 0]
 
-        def pair(full: torch.Tensor) -> torch.Tensor:
-            halves = (full[:-1].flatten(0, 1), full[1:].flatten(0, 1))
+        def pair(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+            halves = (before[:-1].flatten(0, 1), after[1:].flatten(0, 1))
             if pairs is not None:
-                chosen = pairs.to(full.device)
+                chosen = pairs.to(before.device)
                 halves = (halves[0].index_select(0, chosen), halves[1].index_select(0, chosen))
             return torch.stack(halves)
 
-        return self._map(pair)
+        return Workspace._of((name, pair(full, finals.get(name, full))) for name, full in self._fulls())
+
+    def _finals_beside(self, flag: str) -> dict[str, torch.Tensor]:
+        """By observation, what it was before the reset in the same step; of the agent that has written a flag."""
+        agents = {flag.removesuffix(end) for end in _ENDS if flag.endswith(end)}
+        names = [name for name in self if "env_obs" in name and name.partition("env_obs")[0] in agents]
+        twins = {name: name.replace("env_obs", "final_obs", 1) for name in names}
+        return {name: self._variable(twin).whole() for name, twin in twins.items() if twin in self}
 
     get_transition = get_transitions
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
+
 from shoal.errors import WorkspaceError
 from shoal.faces.bbrl.agents.hosted import HostedAgent
 from shoal.faces.bbrl.workspace import Workspace
@@ -54,14 +56,17 @@ class NRemoteAgent(HostedAgent):
         return (NRemoteAgent(copy, num_processes) if num_processes else copy), shared
 
     def __call__(self, workspace: Workspace | None, **kwargs: Any) -> None:
-        """Run all copies, and wait for the ends."""
+        """Run all copies, and wait for the ends.
+
+        With a ``stop_variable`` each copy stops by itself; its columns are then as if it had waited for the longest.
+        """
         known = self._checked(workspace)
-        self._merge(known, self._at_work().run(self._split(known), kwargs))
+        self._merge(known, self._at_work().run(self._split(known), kwargs), kwargs.get("stop_variable"))
 
     def _asynchronous_call(self, workspace: Workspace, **kwargs: Any) -> None:
         """Run all copies without waiting; the workspace is written when ``is_running`` turns False."""
-        known = self._checked(workspace)
-        self._at_work().start(self._split(known), kwargs, lambda parts: self._merge(known, parts))
+        known, stop = self._checked(workspace), kwargs.get("stop_variable")
+        self._at_work().start(self._split(known), kwargs, lambda parts: self._merge(known, parts, stop))
 
     def _checked(self, workspace: Workspace | None) -> Workspace:
         if workspace is None:
@@ -78,8 +83,8 @@ class NRemoteAgent(HostedAgent):
         share = size // self.num_processes
         return [workspace.select_batch(range(k * share, (k + 1) * share)) for k in range(self.num_processes)]
 
-    def _merge(self, workspace: Workspace, parts: list[Workspace]) -> None:
-        whole = Workspace.cat_batch(parts)
+    def _merge(self, workspace: Workspace, parts: list[Workspace], stop_variable: str | None) -> None:
+        whole = Workspace.cat_batch(_equally_long(parts, stop_variable))
         for name in whole:
             full = whole.get_full(name)
             if not workspace.is_shared:
@@ -106,3 +111,21 @@ class RemoteAgent(NRemoteAgent):
 
     def __init__(self, agent: Agent, name: str | None = None, verbose: bool = False) -> None:
         super().__init__(agent, 1, name, verbose)
+
+
+def _equally_long(parts: list[Workspace], stop_variable: str | None) -> list[Workspace]:
+    """Runs that have stopped at different times, as one batch that stops together would have them.
+
+    Who has stopped keeps its last frame, as envs do whose episode has ended, and gets no more reward.
+    """
+    longest = {name: max(part.variables[name].length for part in parts if name in part) for name in parts[0]}
+
+    def lengthened(name: str, full: torch.Tensor) -> torch.Tensor:
+        missing = longest.get(name, len(full)) - len(full)
+        if not missing or not len(full):
+            return full
+        is_reward = name.endswith("reward") and (stop_variable or "").startswith(name.removesuffix("reward"))
+        last = torch.zeros_like(full[-1:]) if is_reward else full[-1:]
+        return torch.cat([full, last.expand(missing, *full.shape[1:])])
+
+    return [Workspace._of((name, lengthened(name, part.get_full(name))) for name in part) for part in parts]
