@@ -4,13 +4,13 @@
     ├── SpecError             an env broke its declared contract (spaces, reward, flags, step tuple)
     │   └── EnvCheckFailed    an env breaks a custom of DI-engine's dialect
     ├── ArgumentError         an argument of a call makes no sense (seed, options, batch size, engine name)
-    │   ├── WrongSetting      a manager of DI-engine's dialect was given settings or arguments that make no sense
-    │   │   └── UnknownKind   there is no manager of this name
+    │   ├── WrongSetting      a setting makes no sense, where DI-engine's and EnvPool's dialects assert that it does
+    │   │   ├── UnknownKind   there is no manager of this name
+    │   │   └── UnknownTask   no task has this id
     │   ├── MissingSetting    a config of DI-engine's dialect lacks a key
     │   ├── WrongSeed         what was given as a seed is none
     │   ├── WrongMask         what was given as a mask of envs is none
-    │   ├── UnknownEnv        a manager has no env of this id
-    │   └── UnknownTask       no task has this id
+    │   └── UnknownEnv        a manager has no env of this id
     ├── ActionError           what was sent cannot be an action for those envs; nothing has moved
     │   ├── WrongDtype        an array has another type than its spec, where no cast is made
     │   ├── WrongShape        an array has another shape than its spec
@@ -39,6 +39,7 @@
     ├── ShippingError         an env factory cannot be sent to a worker
     ├── ResourceError         the machine cannot give what the pool needs
     └── BackendUnavailable    an optional dependency is missing
+        └── XlaUnavailable    ... for EnvPool's xla()
 
 Where Python has a built-in class for the same idea, the shoal class is one of those too, so that
 ``except ValueError`` or ``except TimeoutError`` in existing code goes on working.
@@ -77,7 +78,7 @@ class ArgumentError(ShoalError, ValueError):
 
 
 class WrongSetting(ArgumentError, AssertionError):
-    """A manager of DI-engine's dialect was given settings or arguments that make no sense."""
+    """Settings of a manager in DI-engine's dialect, or of a pool in EnvPool's, make no sense."""
 
 
 class UnknownKind(WrongSetting, KeyError):
@@ -104,7 +105,7 @@ class UnknownEnv(ArgumentError, KeyError, RuntimeError):
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
 
 
-class UnknownTask(ArgumentError, KeyError):
+class UnknownTask(WrongSetting, KeyError):
     """No task has this id."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
@@ -192,6 +193,10 @@ class ResourceError(ShoalError, OSError):
 
 class BackendUnavailable(ShoalError, ImportError):
     """A feature needs an optional dependency that is not installed."""
+
+
+class XlaUnavailable(BackendUnavailable, RuntimeError):
+    """``xla()`` needs JAX, which is not installed."""
 
 
 @dataclass(frozen=True, slots=True)

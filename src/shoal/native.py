@@ -11,6 +11,7 @@ simulator of one env).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from shoal.seeding import WORDS, set_words, words_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from shoal.seeding import Words
     from shoal.spec import EnvSpec
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Ids = npt.NDArray[np.int32]
 Errors = dict[int, Exception]
+Alias = str | float | Callable[[Mapping[str, Array], Array], Array]
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class NativeEnv:
         reward_threshold: The mean return at which the task counts as solved.
         reset_options: Names that ``reset(options=...)`` may use.
         info_aliases: Further names of info fields, ``alias -> field``, for who asks under another library's names; or
-            numbers, which another library reports with every step.
+            numbers, which another library reports with every step; or what it makes of fields and rewards.
         option_aliases: Further names of options, ``alias -> option``.
         render_mode: What ``render`` does; None if nothing is drawn.
     """
@@ -112,7 +114,7 @@ class NativeEnv:
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
     reset_options: ClassVar[tuple[str, ...]] = ()
-    info_aliases: Mapping[str, str | float] = {}
+    info_aliases: Mapping[str, Alias] = {}
     option_aliases: ClassVar[Mapping[str, str]] = {}
     render_mode: str | None = None
 

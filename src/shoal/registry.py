@@ -110,6 +110,12 @@ class Task:
         own = self.env.reward_threshold if self.is_compiled or self.is_native else None
         return self.reward_threshold if self.reward_threshold is not None else own
 
+    @property
+    def reset_options(self) -> tuple[str, ...] | None:
+        """What the options of a reset may be called; None if only the env knows."""
+        known = getattr(self.env, "reset_options", None)
+        return None if known is None else tuple(known)
+
     def serving(self, engine: str, keywords: Iterable[str] = (), *, is_alike: bool = True) -> Task:
         """The task as an engine serves it.
 

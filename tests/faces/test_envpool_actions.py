@@ -210,7 +210,7 @@ def test_a_wrong_shape_is_an_error_of_both_kinds(make: Any, env_type: str, actio
 
 
 @pytest.mark.parametrize(
-    "ids", [[3], [-1], [0, 0], [0.0], ["0"], 0, [[0]], np.array([True, False, True]), [None]], ids=repr
+    "ids", [[3], [-1], [0, 0], [0.0], ["0"], 3, -1, True, [[0]], np.array([True, False, True]), [None]], ids=repr
 )
 def test_bad_ids_are_refused_on_every_call(make: Any, env_type: str, ids: Any) -> None:
     pool = make("CartPole-v1", env_type)
@@ -223,6 +223,18 @@ def test_bad_ids_are_refused_on_every_call(make: Any, env_type: str, ids: Any) -
         with pytest.raises(ActionError):
             pool.reset(ids)
     assert len(obs_of(pool.step(np.zeros(3, int)))) == 3
+
+
+@pytest.mark.parametrize("one", [1, np.int32(1), np.array(1, np.int32), [1]], ids=repr)
+def test_a_single_id_is_a_list_of_one(make: Any, one: Any) -> None:
+    pool = make(counting())
+    assert pool.reset(one)[1]["env_id"].tolist() == [1]
+    pool.reset()
+    for action in (3, [3], np.array([3]), {"action": [3]}):
+        obs, *_, info = pool.step(action, one)
+        assert (info["env_id"].tolist(), read_row(obs[0]).action) == ([1], 3)
+    pool.send({"action": [2], "env_id": one})
+    assert pool.recv()[4]["env_id"].tolist() == [1]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -266,7 +278,9 @@ def test_dicts_say_what_and_for_whom(make: Any, action: dict[str, Any], ids: lis
 def test_ids_in_the_call_win_over_those_in_the_dict(make: Any) -> None:
     pool = make(counting())
     pool.reset()
-    assert pool.step({"action": ACT[:2], "env_id": IDS}, np.array([2, 1]))[4]["env_id"].tolist() == [2, 1]
+    for more in ({}, {"players.env_id": IDS}, {"players": {"env_id": IDS[:2]}}):
+        action = {"action": ACT[:2], "env_id": IDS, **more}
+        assert pool.step(action, np.array([2, 1]))[4]["env_id"].tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ def test_gymnasium_is_the_default_dialect() -> None:
 
 
 def test_other_dialects_are_refused() -> None:
+    with pytest.raises(AssertionError):
+        shoal.make("CartPole-v1", "nope")
     with pytest.raises(ArgumentError, match=r"env_type.*'dm', 'gym', 'gymnasium'.*'nope'"):
         shoal.make("CartPole-v1", "nope")
 
@@ -171,6 +173,9 @@ def test_values_that_make_no_sense_are_refused(make: Any, config: dict[str, Any]
     with pytest.raises(ArgumentError) as caught:
         make(**config)
     assert isinstance(caught.value, ValueError)
+    # What EnvPool asserts is an AssertionError here too.
+    is_asserted = config.keys() & {"num_envs", "batch_size", "max_num_players", "seed", "env_seed"}
+    assert isinstance(caught.value, AssertionError) or not is_asserted
 
 
 def test_only_the_classic_dialect_can_do_without_infos() -> None:
@@ -179,8 +184,9 @@ def test_only_the_classic_dialect_can_do_without_infos() -> None:
     assert shoal.make_spec("CartPole-v1", gym_reset_return_info=False).config.gym_reset_return_info is False
 
 
-def test_an_unknown_task_is_a_key_error_too() -> None:
-    with pytest.raises(KeyError, match=r"^no task is called 'Nope'"):
+@pytest.mark.parametrize("kind", [KeyError, AssertionError])
+def test_an_unknown_task_is_an_error_of_envpools_kinds_too(kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"^no task is called 'Nope'"):
         shoal.make_spec("Nope")
 
 
@@ -260,6 +266,26 @@ def test_a_whole_number_for_a_float_is_a_float() -> None:
     assert shoal.make_spec(Light, weight=True).config.weight is True
 
 
+def test_zero_and_one_for_a_bool_are_bools() -> None:
+    spec = shoal.make_spec("Blackjack-v1", natural=1, sab=0)
+    assert (spec.config.natural, spec.config.sab) == (True, False)
+    assert isinstance(spec.config.natural, bool)
+
+
+class OpenMinded(CountingEnv):
+    """Takes any options."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        obs, info = super().reset(seed=seed)
+        return obs, {**info, "asked": len(options or ())}
+
+
+def test_options_that_a_reset_does_not_know_are_refused_where_that_is_known(make: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"\['bogus'\] are not known; there are \['reset_mask', 'low', 'high'\]"):
+        make("CartPole-v1").reset(options={"bogus": 1})
+    assert make(OpenMinded, num_envs=2).reset(options={"bogus": 1})[1]["asked"].tolist() == [1, 1]
+
+
 def test_options_of_a_python_env_reach_it(make: Any) -> None:
     shoal.register("Mine-v0", CountingEnv, tag=4, episode_length=3)
     pool = make("Mine-v0", num_envs=2, infos=True)
@@ -316,7 +342,9 @@ def test_each_env_may_have_a_seed_of_its_own(make: Any, kind: Any) -> None:
 
 def test_a_range_is_a_list_of_seeds(make: Any) -> None:
     assert make(num_envs=3, seed=range(3)).config["env_seed"] == [0, 1, 2]
-    assert make(num_envs=2, env_seed=[3, 4]).config["env_seed"] == [3, 4]
+    own = make(num_envs=2, env_seed=[3, 4])
+    assert (own.config["env_seed"], own.config["seed"]) == ([3, 4], 42)
+    np.testing.assert_array_equal(own.reset()[0], first_obs(make, num_envs=2, seed=3))
 
 
 def test_negative_seeds_are_seeds(make: Any) -> None:

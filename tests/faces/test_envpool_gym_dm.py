@@ -191,6 +191,7 @@ def test_dm_last_rows_are_last_under_same_step(make: Any, engine: str) -> None:
     steps = [pool.reset(), *(pool.step(np.zeros(3, int)) for _ in range(4))]
     assert [int(step.step_type[0]) for step in steps] == [0, 1, 2, 1, 2]
     assert steps[2].observation.final_obs.shape == (3, 4)
+    assert steps[2].observation.has_final_obs.tolist() == [True, True, True]
     assert not hasattr(steps[1].observation, "final_obs")
 
 

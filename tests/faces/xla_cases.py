@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.errors import BackendUnavailable, StateError
+from shoal.errors import StateError, XlaUnavailable
 from shoal.testing.structured import TextEnv
 
 if TYPE_CHECKING:
@@ -106,5 +106,5 @@ def test_observations_that_are_no_arrays_are_refused() -> None:
 
 def test_without_jax_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(BackendUnavailable, match=r"shoal\[jax\]"):
+    with pytest.raises(XlaUnavailable, match=r"XLA is unavailable.*shoal\[jax\]"):
         shoal.make_gymnasium("CartPole-v1").xla()

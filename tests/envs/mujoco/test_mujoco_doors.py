@@ -84,6 +84,39 @@ def test_ids_that_only_envpool_has_kept(env_id: str, width: int) -> None:
             assert not obs[:, 27:].any(), "without contact forces"
 
 
+@pytest.mark.parametrize("version", [2, 4, 5])
+def test_the_parts_of_pushers_reward_add_up(version: int) -> None:
+    with shoal.make_gymnasium(f"Pusher-v{version}", num_envs=3) as envs:
+        assert not envs.reset()[1]["reward_near"].any()
+        _, reward, *_, info = envs.step(np.random.default_rng(1).uniform(-1, 1, (3, 7)))
+        price = 0.1 if version < 5 else 1.0  # of old, the price of the action is told without its weight
+        assert (info["reward_near"] < -0.05).all()
+        np.testing.assert_allclose(
+            info["reward_near"] + info["reward_dist"] + price * info["reward_ctrl"], reward, rtol=1e-5
+        )
+
+
+def test_ants_may_do_without_contact_forces() -> None:
+    with shoal.make_gymnasium("Ant-v5", num_envs=1) as envs, shoal.make_gymnasium("Ant-v4") as old:
+        assert (envs.config["use_contact_force"], old.config["use_contact_force"]) == (True, False)
+    with shoal.make_gymnasium("Ant-v5", num_envs=1, use_contact_force=False) as envs:
+        assert envs.reset()[0].shape == (1, 27)
+        for _ in range(30):
+            *_, info = envs.step(np.ones((1, 8)))
+        assert info["reward_contact"].tolist() == [0.0]
+    with shoal.make_gymnasium("Ant-v4", num_envs=1, use_contact_force=True) as envs:
+        envs.reset()
+        costs = [envs.step(np.ones((1, 8)))[4]["reward_contact"][0] for _ in range(30)]
+        assert min(costs) < 0.0
+
+
+def test_robots_know_no_options_of_a_reset() -> None:
+    with shoal.make_gymnasium("HalfCheetah-v4", num_envs=2) as envs:
+        with pytest.raises(shoal.errors.ArgumentError, match=r"\['bogus'\] are not known"):
+            envs.reset(options={"bogus": 1})
+        assert envs.reset(options={"reset_mask": np.array([False, True])})[1]["env_id"].tolist() == [1]
+
+
 def test_envpools_dm_and_gym_dialects() -> None:
     pytest.importorskip("dm_env")
     with shoal.make_dm("HalfCheetah-v5", num_envs=2) as envs:

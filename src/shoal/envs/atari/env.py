@@ -10,7 +10,7 @@ goes on in the same game:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -76,6 +76,7 @@ class AtariEnv(gym.Env[Any, Any]):
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 60}
+    reset_options: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

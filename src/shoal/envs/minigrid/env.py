@@ -6,7 +6,7 @@ import importlib
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -89,6 +89,7 @@ class GridMaker:
         (5, 5, 3)
     """
 
+    reset_options: ClassVar[tuple[str, ...]] = ()
     task_id: str
 
     def __call__(

@@ -38,7 +38,8 @@ _ROBOTS: dict[str, tuple[str, int, float | None]] = {
 def _tasks() -> Iterator[tuple[str, ShippedTask]]:
     for robot, (home, limit, threshold) in _ROBOTS.items():
         for version in (4, 5):
-            yield f"{robot}-v{version}", ShippedTask(home, {"version": version}, limit, threshold)
+            own = {"use_contact_forces": version == 5} if robot == "Ant" else {}
+            yield f"{robot}-v{version}", ShippedTask(home, {"version": version, **own}, limit, threshold)
 
 
 def _old_tasks() -> Iterator[tuple[str, ShippedTask]]:

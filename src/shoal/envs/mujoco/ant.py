@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Ant(Robot):
     """Walks along x, and is healthy as long as its torso is at the right height.
 
-    Version 5 observes and pays for contact forces, version 4 does so with ``use_contact_forces``.
+    Contact forces are observed and paid for; in version 4 only with ``use_contact_forces``.
 
     Args:
         xml_file: The model.
@@ -34,7 +34,7 @@ class Ant(Robot):
         reset_noise_scale: How far off an episode may start.
         exclude_current_positions_from_observation: Whether the place in the plane is hidden.
         include_cfrc_ext_in_observation: Whether contact forces are observed, in version 5.
-        use_contact_forces: Whether they are observed and paid for, in version 4.
+        use_contact_forces: Whether they are observed and paid for; None for what is usual in the version.
         **options: Those of ``Robot``.
     """
 
@@ -57,7 +57,7 @@ class Ant(Robot):
         reset_noise_scale: float = 0.1,
         exclude_current_positions_from_observation: bool = True,
         include_cfrc_ext_in_observation: bool = True,
-        use_contact_forces: bool = False,
+        use_contact_forces: bool | None = None,
         **options: Any,
     ) -> None:
         super().__init__(xml_file=xml_file, frame_skip=frame_skip, **options)
@@ -72,15 +72,16 @@ class Ant(Robot):
         self._hidden = 2 * int(exclude_current_positions_from_observation)
         is_old = self.version == 4
         self._main_body = "torso" if is_old else main_body
-        self._pays_for_contact = use_contact_forces if is_old else True
-        self._sees_contact = use_contact_forces if is_old else include_cfrc_ext_in_observation
+        self._pays_for_contact = not is_old if use_contact_forces is None else use_contact_forces
+        self._sees_contact = self._pays_for_contact and (is_old or include_cfrc_ext_in_observation)
         # The world has forces too; in version 5 nobody sees them, and they are paid for all the same.
         self._first_body = 0 if is_old else 1
         self.fields = ("xpos", "cfrc_ext") if self._pays_for_contact else ("xpos",)
         at_step = ("x_velocity", "y_velocity", "reward_forward", "reward_ctrl", "reward_survive")
         own = ("forward_reward",) if is_old else ("reward_contact",)
         self._tell(("x_position", "y_position", "distance_from_origin"), (*at_step, *own))
-        self.info_aliases = {"reward_contact": 0.0} if is_old else {}
+        # Version 4 calls the price of contact by the name of that of the action.
+        self.info_aliases = {"reward_contact": "reward_ctrl" if self._pays_for_contact else 0.0} if is_old else {}
 
     def start(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Uniform noise on positions, normal noise on speeds."""
@@ -120,8 +121,9 @@ class Ant(Robot):
         if self._pays_for_contact:
             contact_cost = self.contact_cost_weight * square_sum(self._contact(d))
             cost = ctrl_cost + contact_cost
-            # Version 4 calls the price of contact by the name of that of the action.
             d.info["reward_ctrl" if is_old else "reward_contact"] = -contact_cost
+        elif not is_old:
+            d.info["reward_contact"] = np.zeros_like(ctrl_cost)
         if is_old:
             d.info["forward_reward"] = forward
         reward: Array = forward + survive - cost

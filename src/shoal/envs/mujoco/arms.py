@@ -116,7 +116,13 @@ class Pusher(Robot):
         self.reward_control_weight = reward_control_weight
         is_old = self.version == 4
         self._tell((), ("reward_dist", "reward_ctrl") if is_old else ("reward_dist", "reward_ctrl", "reward_near"))
-        self.info_aliases = {"reward_near": 0.0} if is_old else {}
+        self.info_aliases = {"reward_near": self._near} if is_old else {}
+
+    def _near(self, info: Mapping[str, Array], reward: Array) -> Array:
+        """What is left of the reward without the parts that version 4 tells, and tells without their weights."""
+        told = info["reward_dist"] * self.reward_dist_weight + info["reward_ctrl"] * self.reward_control_weight
+        near: Array = reward - told
+        return near
 
     def start(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """The arm at rest, the cylinder anywhere but at the goal."""

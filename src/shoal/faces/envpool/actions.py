@@ -1,7 +1,7 @@
 """Actions in all the forms that EnvPool takes, made into what the pool takes.
 
     step(array)                      one action per env, of any type of number: cast, floats are cut off
-    step(array, env_id)              for some envs
+    step(array, env_id)              for some envs; a single id, and a single number as action, is for one
     step({"action": array, ...})     with "env_id" and "players.env_id" inside, by dots or nested; types are exact
 
 The pool behind checks shapes, counts, ranges and ids; here is only what EnvPool's forms add to that. Envs in which
@@ -46,6 +46,7 @@ class ActionReader:
         Raises:
             ActionError: If that cannot be; no env has moved.
         """
+        env_id = listed(env_id)
         if action.__class__ is np.ndarray and action.dtype is self._exact and action.ndim:
             return action, env_id
         if isinstance(action, Mapping):
@@ -60,14 +61,16 @@ class ActionReader:
     def _ids_of(self, action: Mapping[str, Any], env_id: Ids) -> Ids:
         """The ids that a dict speaks of, unless the call named others."""
         found, players = self._given_ids(action, env_id)
-        if players is not None and not np.array_equal(players, self._everyone if found is None else found):
+        if env_id is not None or players is None:
+            return found
+        if not np.array_equal(players, self._everyone if found is None else found):
             raise ActionError(f"players.env_id: there is one player per env, so it must equal env_id, got {players!r}")
         return found
 
     def _given_ids(self, action: Mapping[str, Any], env_id: Ids) -> tuple[Ids, Any]:
         """The envs that step, by the dict or by the call, and those that the dict says the actions are for."""
         within, players = self._given(action, "env_id"), self._given(action, "players.env_id")
-        return (within if env_id is None else env_id), players
+        return (listed(within) if env_id is None else env_id), players
 
     def _given(self, action: Mapping[str, Any], name: str) -> Any:
         """Ids in a dict, under a name with dots or nested; None if there are none."""
@@ -125,6 +128,12 @@ def _check_dtype(name: str, value: Any, dtype: np.dtype[Any]) -> None:
     """What has a type must have the right one; lists and numbers have none, and objects may come in any array."""
     if isinstance(value, np.ndarray) and dtype.kind != "O" and value.dtype != dtype:
         raise WrongDtype(f'Expected dtype {dtype} with action "{name}", got {value.dtype}')
+
+
+def listed(env_id: Any) -> Any:
+    """Ids as several, also if there is only one."""
+    is_one = isinstance(env_id, (int, np.integer)) or (isinstance(env_id, np.ndarray) and not env_id.ndim)
+    return [env_id] if is_one else env_id
 
 
 def cast(leaf: Leaf, values: Any, rows: int) -> Any:

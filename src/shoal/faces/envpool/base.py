@@ -20,7 +20,7 @@ import numpy.typing as npt
 from numpy import ndarray
 
 from shoal.errors import ArgumentError, NothingInFlight
-from shoal.faces.envpool.actions import ActionReader
+from shoal.faces.envpool.actions import ActionReader, listed
 from shoal.faces.envpool.arrayspec import INT32
 from shoal.faces.envpool.dialect import info_types
 from shoal.faces.envpool.infos import NO_ALIASES, InfoMaker
@@ -105,6 +105,7 @@ class EnvPool:
             options: May have ``"reset_mask"``, a bool array that says which envs; what else the env's own ``reset``
                 takes is handed on.
         """
+        env_id = listed(env_id)
         if options:
             seed, options, env_id = self._read_options(seed, dict(options), env_id)
         if _is_nobody(env_id):
@@ -257,11 +258,9 @@ class EnvPool:
 
     def _read_options(self, seed: Any, options: dict[str, Any], env_id: Ids) -> tuple[Any, dict[str, Any], Any]:
         mask = options.pop("reset_mask", None)
-        if self.spec.task.is_compiled:
-            unknown = sorted(options.keys() - self.spec.task.env.reset_options.keys())
-            if unknown:
-                known = ["reset_mask", *self.spec.task.env.reset_options]
-                raise ArgumentError(f"options: {unknown} are not known; there are {known}")
+        known = self.spec.task.reset_options
+        if known is not None and (unknown := sorted(options.keys() - set(known))):
+            raise ArgumentError(f"options: {unknown} are not known; there are {['reset_mask', *known]}")
         if mask is None:
             return seed, options, env_id
         if env_id is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, WrongSetting
 from shoal.faces.envpool import dialect
 from shoal.seeding import entropy
 from shoal.slot import Autoreset
@@ -146,7 +146,7 @@ def _checked(config: dict[str, Any], given: set[str]) -> dict[str, Any]:
     ):
         if config[name] < low or (high is not None and config[name] > high):
             wanted = f"at least {low}" if high is None else f"{low} to {high} (num_envs)"
-            raise ArgumentError(f"{name}: expected {wanted}, got {config[name]}")
+            raise WrongSetting(f"{name}: expected {wanted}, got {config[name]}")
     config["batch_size"] = config["batch_size"] or count
     config["base_path"] = str(config["base_path"])
     config["seed"], config["env_seed"] = _seeds(config["seed"], config["env_seed"], given, count)
@@ -154,7 +154,7 @@ def _checked(config: dict[str, Any], given: set[str]) -> dict[str, Any]:
     limit = NO_LIMIT if config["max_episode_steps"] is None else config["max_episode_steps"]
     config["max_episode_steps"] = _integer("max_episode_steps", limit)
     if config["max_episode_steps"] < 0:
-        raise ArgumentError(f"max_episode_steps: expected at least 1, got {limit}")
+        raise WrongSetting(f"max_episode_steps: expected at least 1, got {limit}")
     if config["reward_threshold"] is not None:
         config["reward_threshold"] = float(config["reward_threshold"])
     config["autoreset"] = str(Autoreset.parse(config["autoreset"]))
@@ -172,32 +172,37 @@ def _seeds(seed: Any, env_seed: Any, given: set[str], num_envs: int) -> tuple[in
     """``seed`` and ``env_seed`` as the config shows them: one of the two says everything."""
     if isinstance(seed, Sequence) or np.ndim(seed):
         if len(env_seed):
-            raise ArgumentError("seed: a list of seeds and env_seed were both given")
+            raise WrongSetting("seed: a list of seeds and env_seed were both given")
         return 0, _seed_list("seed", seed, num_envs)
     if len(env_seed):
         if "seed" in given:
-            raise ArgumentError("seed and env_seed were both given: one of them is enough")
-        return 0, _seed_list("env_seed", env_seed, num_envs)
+            raise WrongSetting("seed and env_seed were both given: one of them is enough")
+        return seed, _seed_list("env_seed", env_seed, num_envs)
     # What was drawn is shown, so that a run can be repeated.
     return (entropy() >> 1 if seed is None else _seed(seed)), []
 
 
 def _seed_list(name: str, seeds: Any, num_envs: int) -> list[int]:
     if np.ndim(seeds) != 1 or len(seeds) != num_envs:
-        raise ArgumentError(f"{name}: expected {num_envs} seeds, one per env, got {seeds!r}")
+        raise WrongSetting(f"{name}: expected {num_envs} seeds, one per env, got {seeds!r}")
     return [_seed(seed) for seed in seeds]
 
 
 def _seed(seed: Any) -> int:
     value = _integer("seed", seed)
     if value not in _INT32:
-        raise ArgumentError(f"seed: expected an int32, got {value}")
+        raise WrongSetting(f"seed: expected an int32, got {value}")
     return value
 
 
 def _like(default: Any, value: Any) -> Any:
-    """A whole number given where the env has a float is a float: it must not turn the env's arithmetic to ints."""
+    """A whole number given where the env has a float is a float: it must not turn the env's arithmetic to ints.
+
+    Where the env has a bool, 0 and 1 are bools.
+    """
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if isinstance(default, bool) and is_whole and value in (0, 1):
+        return bool(value)
     return float(value) if isinstance(default, float) and is_whole else value
 
 

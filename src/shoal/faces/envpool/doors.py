@@ -6,8 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from shoal.arguments import check_choice
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, WrongSetting
 from shoal.faces.envpool.spec import EnvSpec
 from shoal.registry import envpool_task, find
 
@@ -58,7 +57,8 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
         (3, 4)
         >>> envs.close()
     """
-    check_choice("env_type", env_type, ENV_TYPES)
+    if env_type not in ENV_TYPES:
+        raise WrongSetting(f"env_type: expected one of {ENV_TYPES}, got {env_type!r}")
     spec = _spec(task_id, config, reset_returns_info=env_type != "gym")
     if env_type != "gym" and not spec.settings.config["gym_reset_return_info"]:
         raise ArgumentError(f"gym_reset_return_info: only env_type='gym' has a choice, and this is {env_type!r}")

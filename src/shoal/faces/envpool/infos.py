@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
     from shoal.batch import Batch
     from shoal.faces.envpool.arrayspec import Form
+    from shoal.native import Alias
     from shoal.spec import SpaceTree
 
 STEPS = "elapsed_step"
 DISCOUNT = "discount"
-NO_ALIASES: Mapping[str, str | float] = MappingProxyType({})
+NO_ALIASES: Mapping[str, Alias] = MappingProxyType({})
 NO_TYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({})
 
 
@@ -32,7 +33,8 @@ class InfoMaker:
     Args:
         tree: The observation space of the pool.
         form: How observations are handed out.
-        aliases: Further names of info fields; or numbers, which every step reports under that name.
+        aliases: Further names of info fields; or numbers, which every step reports under that name; or functions of
+            fields and rewards.
         types: Of info fields that are handed out in another type than the env's own.
     """
 
@@ -40,7 +42,7 @@ class InfoMaker:
         self,
         tree: SpaceTree,
         form: Form,
-        aliases: Mapping[str, str | float] = NO_ALIASES,
+        aliases: Mapping[str, Alias] = NO_ALIASES,
         types: Mapping[str, np.dtype[Any]] = NO_TYPES,
     ) -> None:
         self._tree = tree
@@ -66,7 +68,9 @@ class InfoMaker:
         for name in self._types.keys() & info.keys():
             info[name] = info[name].astype(self._types[name])
         for alias, meant in self._aliases.items():
-            if not isinstance(meant, str):
+            if callable(meant):
+                info[alias] = meant(info, batch.reward)
+            elif not isinstance(meant, str):
                 info[alias] = np.where(batch.first, 0.0, meant)
             elif meant in info:
                 info[alias] = info[meant].copy()

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.errors import ActionError
-from shoal.faces.envpool.actions import ActionReader, cast
+from shoal.errors import ActionError, WrongShape
+from shoal.faces.envpool.actions import ActionReader, cast, listed
 from shoal.faces.envpool.players import Mask, Seats, player_spec
 from shoal.readiness import check_ids
 
@@ -55,6 +55,7 @@ class PlayerActionReader(ActionReader):
             ActionError: If that cannot be; no env has moved.
         """
         owners = places = None
+        env_id = listed(env_id)
         if isinstance(action, Mapping):
             env_id, owners = self._given_ids(action, env_id)
             places = self._given(action, "players.id")
@@ -96,7 +97,7 @@ class PlayerActionReader(ActionReader):
             return acting
         if count == len(acting) and (acting.sum(axis=1) <= 1).all():
             return _one_each(acting)
-        raise ActionError(
+        raise WrongShape(
             f"action: expected {shown.sum()} actions, one per player row of the last batch of these {len(shown)} envs"
             + (f" (or {acting.sum()}, for the players who play on)" if acting.sum() not in (0, shown.sum()) else "")
             + f", got {count}; a dict can say whose they are with 'players.env_id'"

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def as_tuple(name: str, items: Mapping[str, Any]) -> Any:
     """A mapping as a namedtuple, dicts within it likewise.
 
-    Names that Python does not allow are changed: ``"arm/pos"`` becomes ``arm_pos``.
+    Names that Python does not allow are changed: ``"arm/pos"`` becomes ``arm_pos``, and ``"_final_obs"``, which says
+    where there is one, ``has_final_obs``.
 
     Example:
         >>> as_tuple("State", {"obs": 1, "players": {"env_id": 0}})
@@ -33,5 +34,6 @@ def tuple_type(name: str, keys: tuple[str, ...]) -> Any:
 
 def field_name(key: str) -> str:
     """A key as a name that a namedtuple may have."""
-    name = re.sub(r"\W", "_", str(key)).lstrip("_") or "field"
+    name = re.sub(r"\W", "_", str(key))
+    name = f"has{name}" if name.startswith("_final") else name.lstrip("_") or "field"
     return f"n{name}" if name[0].isdigit() else f"{name}_" if keyword.iskeyword(name) else name

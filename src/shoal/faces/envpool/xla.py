@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.errors import BackendUnavailable, StateError
+from shoal.errors import StateError, XlaUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def xla_functions(face: EnvPool) -> Functions:
     """The handle of a pool, and ``recv``, ``send`` and ``step`` for compiled JAX code.
 
     Raises:
-        BackendUnavailable: If jax is not installed.
+        XlaUnavailable: If jax is not installed.
         StateError: If observations have no fixed shape.
     """
     if face.pool.spec.players:
@@ -38,7 +38,7 @@ def xla_functions(face: EnvPool) -> Functions:
         import jax
         from jax.experimental import io_callback
     except ImportError as error:
-        raise BackendUnavailable("xla() needs jax: pip install 'shoal[jax]'") from error
+        raise XlaUnavailable("XLA is unavailable: xla() needs jax: pip install 'shoal[jax]'") from error
     if face.pool.spec.observation.has_objects:
         raise StateError("xla: observations that are not arrays cannot enter JAX")
     example = face.example()
