@@ -124,7 +124,7 @@ class WrongShape(ActionError, RuntimeError):
 
 
 class MissingAction(ActionError, KeyError):
-    """A dict of actions lacks a key."""
+    """A dict of actions, or a TensorDict, lacks a key."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
 

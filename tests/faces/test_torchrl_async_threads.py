@@ -6,9 +6,10 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
-from tensor_envs import Story, Walk, assert_same
+from tensor_envs import Reader, Story, Walk, assert_same
 from tensordict import LazyStackedTensorDict, TensorDict
 
 from shoal.errors import ShoalError
@@ -58,6 +59,31 @@ class Held(Walk):
     def _step(self, tensordict: Any) -> Any:
         assert self.gate[0].wait(SOON_S)
         return super()._step(tensordict)
+
+
+def test_an_env_reads_where_it_was(pool: Callable[..., AsyncEnvPool]) -> None:
+    env = pool([Reader] * 2)
+    assert env.rollout(6, break_when_any_done=False)["next", "x"].squeeze(-1).tolist() == [[1, 2, 3, 4, 1, 2]] * 2
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor], ids=lambda kind: kind.__name__)
+def test_envs_may_be_named_in_any_form(kind: Any, pool: Callable[..., AsyncEnvPool]) -> None:
+    env = pool([Reader] * 3)
+    td = env.rand_action(env.reset())
+    env.async_step_send(td[[2, 0]].exclude("env_index"), env_index=kind([2, 0]))
+    assert sorted(env.async_step_recv(min_get=2)["env_index"]) == [0, 2]
+    env.async_step_send(td[1].exclude("env_index"), env_index=kind([1])[0])
+    assert env.async_step_recv(env_index=1)["next", "x"].tolist() == [1.0]
+
+
+def test_a_call_that_is_refused_leaves_its_data_alone(pool: Callable[..., AsyncEnvPool]) -> None:
+    env = pool([Reader] * 2)
+    td = env.rand_action(env.reset())
+    env.async_step_send(td[:1])
+    with pytest.raises(RuntimeError, match="under way"):
+        env.step_and_maybe_reset(td)
+    env.async_step_send(td[1:])
+    assert sorted(env.async_step_recv(min_get=2)["env_index"]) == [0, 1]
 
 
 # ---------------------------------------------------------------------- making one

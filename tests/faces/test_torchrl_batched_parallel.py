@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from fault_cases import run_python
-from tensor_envs import Adder, Agents, Story, Walk, assert_same
+from tensor_envs import Adder, Agents, Reader, Story, Walk, assert_same
 from tensordict import LazyStackedTensorDict, TensorDict
 
 import shoal.faces.torchrl as face
 from shoal.errors import EnvConstructError, EnvStepError, EnvTimeout, StateError, WorkerDied
-from shoal.faces.torchrl import EnvCreator, GymEnv, ParallelEnv, PendulumEnv, SerialEnv, StepCounter
+from shoal.faces.torchrl import AsyncEnvPool, EnvCreator, GymEnv, ParallelEnv, PendulumEnv, SerialEnv, StepCounter
 from shoal.faces.torchrl.batched.parallel import verdict
 
 if TYPE_CHECKING:
@@ -125,6 +125,24 @@ def test_data_of_each_env_can_be_kept_apart(parallel: Callable[..., ParallelEnv]
     for td in (stepped, stepped["next"], root):
         assert isinstance(td, LazyStackedTensorDict)
     assert env.rollout(4, break_when_any_done=False)["count"].squeeze(-1).tolist() == [[0, 1, 2, 0]] * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"use_buffers": False}], ids=str)
+def test_an_env_reads_where_it_was(options: Any, parallel: Callable[..., ParallelEnv]) -> None:
+    env = parallel(2, Reader, **options)
+    assert env.rollout(6, break_when_any_done=False)["next", "x"].squeeze(-1).tolist() == [[1, 2, 3, 4, 1, 2]] * 2
+    td = env.reset()
+    for expected in (1, 2):
+        td = env.step_mdp(env.step(env.rand_action(td)))
+        assert td["x"].tolist() == [[expected]] * 2
+    td["_reset"] = torch.tensor([[True], [False]])
+    td = env.reset(td)
+    assert env.step(env.rand_action(td))["next", "x"].tolist() == [[1.0], [3.0]]
+
+
+def test_pools_can_be_the_envs(parallel: Callable[..., ParallelEnv]) -> None:
+    env = parallel(2, lambda: AsyncEnvPool([Reader] * 3))
+    assert env.rollout(3)["next", "x"].squeeze(-1).tolist() == [[[1, 2, 3]] * 3] * 2
 
 
 def test_results_do_not_change_later(parallel: Callable[..., ParallelEnv]) -> None:
@@ -271,6 +289,12 @@ def test_a_seeded_worker_repeats_what_torch_draws(parallel: Callable[..., Parall
     env.set_seed(3)
     assert torch.equal(env.reset()["place"], first)
     assert not torch.equal(first[0], first[1])
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_workers_draw_each_for_itself_without_a_seed(method: str, parallel: Callable[..., ParallelEnv]) -> None:
+    drawn = [parallel(4, Drawing, num_processes=2, mp_start_method=method).reset()["place"] for _ in range(2)]
+    assert torch.cat(drawn).unique().numel() == 2 * 4 * 3
 
 
 class Drawing(Walk):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from tensor_envs import Adder, Agents, Story, Walk, assert_same
+from tensor_envs import Adder, Agents, Reader, Story, Walk, assert_same
 from tensordict import LazyStackedTensorDict, TensorDict
 from torchrl_cases import TwoAgents
 
@@ -556,6 +558,16 @@ def test_what_a_policy_wrote_is_carried_on() -> None:
     env.close()
 
 
+def test_an_env_reads_all_there_is() -> None:
+    env = SerialEnv(2, Reader)
+    assert env.rollout(6, break_when_any_done=False)["next", "x"].squeeze(-1).tolist() == [[1, 2, 3, 4, 1, 2]] * 2
+    td = env.rand_action(env.reset()).set("x", torch.full((2, 1), 50.0)).set("extra", torch.ones(2, 1))
+    td["next"] = TensorDict({"memory": torch.ones(2, 1)}, [2])
+    assert env.step(td)["next", "x"].tolist() == [[52.0]] * 2
+    assert td["next", "memory"].tolist() == [[1.0]] * 2
+    env.close()
+
+
 # ---------------------------------------------------------------------- EnvCreator
 
 
@@ -576,6 +588,12 @@ def test_a_creator_knows_what_it_makes() -> None:
     env.close()
     with pytest.raises(RuntimeError, match="make_variant"):
         SerialEnv(2, creator, create_env_kwargs={"limit": 3})
+
+
+def test_a_creator_takes_functions_without_a_name_along() -> None:
+    creator = EnvCreator(lambda limit: Walk(limit), {"limit": 3}, limit=5)
+    assert pickle.loads(pickle.dumps(creator))().limit == 3  # what is given as one wins
+    assert copy.deepcopy(creator)().limit == 3
 
 
 def test_a_variant_is_another_creator() -> None:

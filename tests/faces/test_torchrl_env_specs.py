@@ -238,3 +238,11 @@ def test_only_the_state_may_be_nothing() -> None:
     for name in ("action_spec", "observation_spec", "reward_spec", "done_spec"):
         with pytest.raises(ValueError, match=f"{name}: expected a spec, got None"):
             setattr(env, name, None)
+
+
+def test_flags_of_one_level_have_one_shape() -> None:
+    env = Counter()
+    flags = {name: Categorical(2, shape=(width,), dtype=BOOL) for name, width in (("done", 1), ("terminated", 2))}
+    for kind in (ValueError, TensorEnvError):
+        with pytest.raises(kind, match="different shapes"):
+            env.done_spec = Composite(flags)

@@ -156,6 +156,34 @@ def test_specs_can_be_found_by_trying() -> None:
     assert env.reward_spec.shape == (1,)
     assert env.done_keys == ["done", "terminated"]
     env.check_env_specs()
+    with pytest.raises(RuntimeError, match=r"policy has not written \['action'\].*'act'"):
+        Unspecified().auto_specs_(lambda td: td.set("act", torch.zeros(2)), observation_key=["observation", "inner"])
+
+
+@pytest.mark.parametrize("size", [(), (2,)])
+def test_random_actions_are_for_the_batch_of_the_env(size: tuple[int, ...]) -> None:
+    with pytest.raises(RuntimeError, match=r"rand_action: expected a TensorDict of batch size"):
+        Counter(batch_size=size).rand_action(TensorDict(batch_size=[3]))
+
+
+@pytest.mark.parametrize("name", ["reward", "done"])
+def test_what_does_not_fit_its_spec_is_named(name: str) -> None:
+    class Wide(Counter):
+        def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+            return super()._step(tensordict).set(name, torch.ones(2, dtype=BOOL if name == "done" else None))
+
+    env = Wide()
+    with pytest.raises(RuntimeError, match=rf"Wide: '{name}' has shape \(2,\), and its spec has \(1,\)"):
+        env.step(env.rand_action(env.reset()))
+
+
+def test_modules_are_where_torchrl_has_them() -> None:
+    import shoal.faces.torchrl as face
+
+    assert face.utils.step_mdp is face.step_mdp
+    assert face.model_based.dreamer.DreamerEnv is face.DreamerEnv
+    assert face.model_based.dreamer.DreamerDecoder is face.DreamerDecoder
+    assert face.transforms.TransformedEnv is face.TransformedEnv
 
 
 class Walker(Counter):

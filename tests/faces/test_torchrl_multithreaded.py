@@ -68,6 +68,19 @@ def test_each_env_gives_what_a_plain_loop_over_it_gives(kind: str) -> None:
     env.close()
 
 
+def test_pictures_are_observations() -> None:
+    class Drawn(gym.Env):
+        observation_space = gym.spaces.Box(0, 255, (4, 5, 3), np.uint8)
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.zeros((4, 5, 3), np.uint8), {}
+
+    env = MultiThreadedEnvWrapper(shoal.make(Drawn, num_envs=2))
+    assert env.reset()["observation"].shape == (2, 4, 5, 3)
+    env.close()
+
+
 def test_a_seed_is_for_the_next_reset() -> None:
     env = MultiThreadedEnv(2, "CartPole-v1")
     env.set_seed(3)

@@ -145,6 +145,15 @@ def test_a_position_that_returns_five_times_ends_the_game(options: dict[str, Any
     assert td["next", "reward"] == 0.5
 
 
+def test_a_name_may_say_less_or_more_than_it_should() -> None:
+    assert ChessEnv.san_moves == ChessEnv().san_moves
+    env = ChessEnv(include_san=True)
+    following = play(env, "f3", "e5", "g4", "Qh4")["next"]  # which is mate
+    assert (following["reward"].item(), following["done"].item(), following["san"]) == (1.0, True, "Qh4")
+    assert play(ChessEnv(), "Ngf3")["next", "reward"].item() == 0.0
+    assert play(ChessEnv(), "e4", "d5", "Bb5")["next", "done"].item() is False
+
+
 def test_illegal_moves_are_refused() -> None:
     env = ChessEnv()
     with pytest.raises(chess.IllegalMoveError, match=r"'Qh4#'.*rnbqkbnr"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict, TensorDictBase
 from torchrl_cases import BOOL, I64, Adder, Counter, TwoAgents, ints
 
-from shoal.faces.torchrl import Categorical, Composite, NonTensor, Unbounded
+from shoal.faces.torchrl import Categorical, Composite, EnvBase, NonTensor, Unbounded
 from shoal.faces.torchrl.env.masks import over, select
 
 SIZES = st.integers(1, 5)
@@ -90,6 +90,46 @@ def test_nested_masks_do_not_count_below_a_done_flag_of_the_root() -> None:
     env = TwoAgents(root_done=True)
     assert _values(env.reset(_agents([False, True], [True, False]))) == [[0, 0], [0, 0]]
     assert env.masks == [{}]
+
+
+class ThreeLevels(EnvBase):
+    """Flags at ``a``, at ``(a, b)`` below it, and at ``c``; a step ends the episode of ``a``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        x, flag = Unbounded((1,)), Categorical(2, shape=(1,), dtype=BOOL)
+        self.observation_spec = Composite(a=Composite(x=x, b=Composite(x=x)), c=Composite(x=x))
+        self.action_spec, self.reward_spec = Categorical(2), Unbounded((1,))
+        self.done_spec = Composite(a=Composite(done=flag, b=Composite(done=flag)), c=Composite(done=flag))
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        return self.observation_spec.zero()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return self.observation_spec.one().set("reward", torch.ones(1)).set(("a", "done"), torch.tensor([True]))
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("above", [True, None, False])
+def test_a_mask_decides_for_all_levels_below_it(above: bool | None) -> None:
+    env = ThreeLevels()
+    td = env.observation_spec.one().update(env.full_done_spec.zero())
+    td["a", "b", "_reset"], td["c", "_reset"] = torch.tensor([above is False]), torch.tensor([False])
+    if above is not None:
+        td["a", "_reset"] = torch.tensor([above])
+    td = env.reset(td)
+    assert [td[key].item() for key in (("a", "x"), ("a", "b", "x"), ("c", "x"))] == (
+        [1, 1, 1] if above is False else [0, 0, 1]
+    )
+    assert not any("_reset" in key for key in td.keys(True, True))
+
+
+def test_an_episode_that_ends_takes_those_below_it_along() -> None:
+    env = ThreeLevels()
+    _, td = env.step_and_maybe_reset(env.rand_action(env.reset()))
+    assert [td[key].item() for key in (("a", "x"), ("a", "b", "x"), ("c", "x"))] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("is_lazy", [False, True])

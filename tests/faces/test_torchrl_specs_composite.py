@@ -12,7 +12,7 @@ pytest.importorskip("tensordict")
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from tensordict import LazyStackedTensorDict, TensorDict  # noqa: E402
+from tensordict import LazyStackedTensorDict, TensorClass, TensorDict  # noqa: E402
 from torchrl_specs import LEAVES, SHAPES, composites  # noqa: E402
 
 from shoal.faces.torchrl import (  # noqa: E402
@@ -298,3 +298,19 @@ def test_nothing_to_separate_is_the_default() -> None:
     assert spec.separates("b") is None
     assert spec.separates("b", default=3) == 3
     assert list(spec.separates("a", "b").keys()) == ["a"]
+
+
+class Point(TensorClass):
+    """Data with names of its own."""
+
+    a: torch.Tensor
+
+
+def test_samples_of_a_class_of_data_are_in_their_spec() -> None:
+    spec = Composite(a=Unbounded((1,)), data_cls=Point)
+    sample = spec.rand()
+    assert isinstance(sample, Point)
+    assert spec.is_in(sample)
+    assert Composite(b=spec).is_in(TensorDict(b=sample))
+    assert not spec.is_in(Point(a=torch.zeros(1, dtype=torch.int64)))
+    assert list(spec.to_numpy(sample)) == ["a"]

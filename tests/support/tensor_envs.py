@@ -209,3 +209,24 @@ def assert_same(a: Any, b: Any, path: str = "") -> None:
             assert x.tolist() == y.tolist(), here
         else:
             assert_same(x, y, here)
+
+
+class Reader(EnvBase):
+    """Counts from what it finds in the data of a step, which it has not declared to read; ends beyond 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_spec = Composite(x=Unbounded((1,)))
+        self.action_spec = Unbounded((1,))
+        self.reward_spec = Unbounded((1,))
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
+        return TensorDict({"x": torch.zeros(1)}, [])
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        assert not tensordict["done"].any()
+        x = tensordict["x"] + 1 + tensordict.get("extra", torch.zeros(1))
+        return TensorDict({"x": x, "reward": torch.ones(1), "done": x > 3}, [])
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass

@@ -74,6 +74,8 @@ class Crossing:
         output_bytes: The same for what they return.
         loose_inputs: Inputs that have no fixed shape, or are no tensors: they go beside the row.
         loose_outputs: Such outputs.
+        own_inputs: Those of ``loose_inputs`` that nobody returns, such as the numbers of a pool's envs: the env that
+            reads them knows better, so they may be missing.
         only_at_step: Outputs that a reset does not return: rewards.
         carries_next: Whether the first row of the next episode goes behind that of the step, in all envs of the pool.
     """
@@ -84,6 +86,7 @@ class Crossing:
     output_bytes: int
     loose_inputs: tuple[Key, ...] = ()
     loose_outputs: tuple[Key, ...] = ()
+    own_inputs: frozenset[Key] = frozenset()
     only_at_step: frozenset[Key] = frozenset()
     carries_next: bool = False
 
@@ -148,6 +151,10 @@ class TensorDictEnv:
         self._returned = memory[: crossing.row_bytes]
         self._arrays = array_env_of(env, crossing)
         self._steps, self._stepping_s = 0, 0.0
+        # What the next step starts from, and an env may read without saying so.
+        self._root: dict[Key, Any] = {}
+        outputs = (*(field.key for field in crossing.outputs.fields), *crossing.loose_outputs)
+        self._root_keys = tuple(key for key in outputs if key not in crossing.only_at_step)
         self._places = [
             (field.key, field.start, field.stop, field.numpy_dtype, field.shape) for field in crossing.inputs.fields
         ]
@@ -173,6 +180,7 @@ class TensorDictEnv:
         given = wishes.get("entries")
         td = None if given is None else self._tensordict(given)
         first = self.env.reset(td, **wishes.get("kwargs", {}))
+        self._start_from(first)
         return self._returned, self._put(first, self._output, is_first=True)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -199,8 +207,11 @@ class TensorDictEnv:
         row, loose = action if self._crossing.loose_inputs else (action, None)
         td = self._input(row, loose)
         if row.item(0) != _FUSED:
-            return self._put(self.env.step(td).get("next"), self._output)
+            last = self.env.step(td).get("next")
+            self._start_from(last)
+            return self._put(last, self._output)
         stepped, following = self.env.step_and_maybe_reset(td)
+        self._start_from(following)
         info = self._put(stepped.get("next"), self._output)
         if self._begins_anew(stepped.get("next"), following):
             info |= self._following(self._put(following, self._next, is_first=True))
@@ -236,7 +247,16 @@ class TensorDictEnv:
     # ------------------------------------------------------------------ data
 
     def _input(self, row: np.ndarray[Any, Any], loose: Mapping[Key, Any] | None) -> TensorDict:
-        return self._tensordict({**tensors_in(row, self._crossing.inputs.fields), **(loose or {})})
+        given = {**tensors_in(row, self._crossing.inputs.fields), **(loose or {})}
+        td = self._tensordict(given)
+        for key, value in self._root.items():
+            if key not in given:
+                td.set(key, value)
+        return td
+
+    def _start_from(self, td: Any) -> None:
+        found = ((key, td.get(key, None)) for key in self._root_keys)
+        self._root = {key: value for key, value in found if value is not None}
 
     def _tensordict(self, entries: Mapping[Any, Any]) -> TensorDict:
         td = TensorDict({}, batch_size=self.env.batch_size, device=self.env.device)

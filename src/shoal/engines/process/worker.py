@@ -99,6 +99,13 @@ class Boot:
         """The envs this worker hosts."""
         return [i for _, ids in self.lanes for i in ids]
 
+    @property
+    def seeds(self) -> list[int]:
+        """For the generators that a process has by itself, and that are to be others than those of other workers."""
+        key = (self.worker, self.generation) if self.generation else (self.worker,)
+        seeds: list[int] = np.random.SeedSequence(self.entropy, spawn_key=key).generate_state(3).tolist()
+        return seeds
+
 
 def unset_thread_variables() -> tuple[str, ...]:
     """The variables that the user has left to us. The first speaks for all: the other libraries look there too."""
@@ -146,10 +153,14 @@ def _settle(boot: Boot) -> None:
     faulthandler.enable(file=boot.stacks.fd)
     pin_thread(boot.config.affinity, boot.seat)
     # Forked workers share the parent's generators: without this, every env that uses them would draw the same.
-    key = (boot.worker, boot.generation) if boot.generation else (boot.worker,)
-    state = np.random.SeedSequence(boot.entropy, spawn_key=key).generate_state(2)
-    random.seed(int(state[0]))
-    np.random.seed(int(state[1]))
+    random.seed(boot.seeds[0])
+    np.random.seed(boot.seeds[1])
+
+
+def _seed_torch(boot: Boot) -> None:
+    """The same for torch, whose generator is also the same in every process that has just imported it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(boot.seeds[2])
 
 
 def _limit_loaded_libraries(variables: tuple[str, ...]) -> None:
@@ -210,6 +221,7 @@ class Worker:
         self.lanes = [Lane(config, ids, boot.worker, copies_infos=False) for _, ids in boot.lanes]
         # What loads from now on sees the limit in its environment.
         _limit_loaded_libraries(boot.limited)
+        _seed_torch(boot)
 
     def _build(self) -> list[Fault]:
         faults: list[Fault] = []

@@ -30,7 +30,10 @@ def info_types(task: Task) -> Mapping[str, np.dtype[Any]]:
 
 
 def known_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a kind of env with their defaults, and EnvPool's names for them with the values they have."""
+    """The options of a kind of env with their defaults, and EnvPool's names for them with the values they have.
+
+    Where None stands for what the kind has by itself, that is shown.
+    """
     ends: dict[str, Any] = {}
     for name, default in options.items():
         if name.endswith(_RANGE) and isinstance(default, (list, tuple)):
@@ -39,7 +42,13 @@ def known_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any
     aliases = {
         alias: given.get(name, options[name]) for alias, name in kind.option_aliases.items() if alias not in options
     }
-    return {**{name: value for name, value in options.items() if name not in FIXED}, **ends, **aliases}
+    own = {name: _by_itself(kind, name) if value is None else value for name, value in options.items()}
+    return {**{name: value for name, value in own.items() if name not in FIXED}, **ends, **aliases}
+
+
+def _by_itself(kind: Any, name: str) -> Any:
+    value = getattr(kind, name, None)
+    return value if isinstance(value, (int, float, str)) else None
 
 
 def own_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -224,6 +224,9 @@ _NAMES_OF = {
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES_OF.items() for name in names}
 
+# Modules of TorchRL's by its names for them.
+_PARTS = {"model_based": "model_based", "transforms": "transforms", "utils": "mdp"}
+
 # Whether worker processes leave out warnings; set it to False to see them.
 filter_warnings_subprocess = True
 
@@ -232,6 +235,8 @@ __all__ = sorted(name for name, home in _HOMES.items() if not (_WITHOUT_JAX and 
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return importlib.import_module(f"{__name__}.{_PARTS[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -31,7 +31,7 @@ from gymnasium import spaces
 from tensordict import NonTensorData, NonTensorStack
 from torch import from_numpy
 
-from shoal.errors import ActionError, SpecError
+from shoal.errors import ActionError, MissingAction, SpecError
 from shoal.faces.torchrl.fast_td import build, entries_of
 from shoal.faces.torchrl.spaces import gym_to_torchrl_spec_transform
 from shoal.faces.torchrl.specs import Composite, MultiOneHot, NonTensor, OneHot
@@ -341,7 +341,7 @@ def entry(data: Any, key: str, path: str) -> Any:
     inside = entries_of(data)
     found = data.get(key, None) if inside is None else inside.get(key)
     if found is None:
-        raise ActionError(f"{path}: {key!r} is missing; there are {list(data.keys())}")
+        raise MissingAction(f"{path}: {key!r} is missing; there are {list(data.keys())}")
     return found
 
 

@@ -210,7 +210,7 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         lead = torch.Size()
         if not plan.fixed_batch:
             lead = tensordict.batch_size
-        elif not self.batch_locked:
+        else:
             plan.check_batch(tensordict, "rand_action")
         lone, entries = plan.lone_action, entries_of(tensordict)
         if lone is not None and entries is not None:

@@ -72,6 +72,7 @@ class GymWrapper(GymLikeEnv):
     git_url: str | None = "https://github.com/Farama-Foundation/Gymnasium"
 
     _many: VectorGym | None = None
+    _names_pixels = True  # whether an observation that is a picture is called one
 
     def __init__(self, env: Any = None, categorical_action_encoding: bool = False, **kwargs: Any) -> None:
         self.__dict__["_is_categorical"] = bool(categorical_action_encoding)
@@ -142,7 +143,7 @@ class GymWrapper(GymLikeEnv):
         # What is not a dict has one key for all of it.
         own["_observation_key"] = key = None
         if self._observes and not isinstance(space, spaces.Dict):
-            own["_observation_key"] = key = "pixels" if shows_pixels(space) else "observation"
+            own["_observation_key"] = key = "pixels" if self._names_pixels and shows_pixels(space) else "observation"
         found = Composite(shape=self.batch_size, device=self.device)
         if self._observes:
             spec = self._spec_of(space, batch)

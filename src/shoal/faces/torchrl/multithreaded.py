@@ -49,6 +49,7 @@ class MultiThreadedEnvWrapper(GymWrapper):
 
     libname = "shoal"
     git_url = None
+    _names_pixels = False
 
     def __init__(self, env: Any = None, **kwargs: Any) -> None:
         if kwargs.pop("categorical_action_encoding", True) is not True:

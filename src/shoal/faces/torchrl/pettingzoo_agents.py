@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from shoal.errors import ActionError, SpecError
+from shoal.errors import MissingAction, SpecError
 from shoal.faces.torchrl.codecs import codec_for
 from shoal.faces.torchrl.fast_td import build, stack
 from shoal.faces.torchrl.spaces import gym_to_torchrl_spec_transform
@@ -179,7 +179,7 @@ class AgentGroup:
         if not any(wanted(agent.name) for agent in self.agents):
             return {}
         if "action" not in group.keys():  # noqa: SIM118  a TensorDict is no dict
-            raise ActionError(f"step: ({self.name!r}, 'action') is missing; there are {list(group.keys())}")
+            raise MissingAction(f"step: ({self.name!r}, 'action') is missing; there are {list(group.keys())}")
         if self._is_alike:
             parts: Any = group.get("action").unbind(0)
         else:

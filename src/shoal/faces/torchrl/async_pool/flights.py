@@ -67,9 +67,9 @@ def addressed(td: TensorDictBase | None, env_index: Any, env_dims: int, count: i
     """
     if td is None and needs_data:
         raise ActionError("tensordict: expected the actions of the envs, got None")
-    if isinstance(env_index, torch.Tensor) and not env_index.ndim:
-        env_index = int(env_index)
-    if hasattr(env_index, "__index__") and not isinstance(env_index, (torch.Tensor, bool)):
+    if isinstance(env_index, (torch.Tensor, np.ndarray)):
+        env_index = env_index.tolist()  # one number, or several
+    if hasattr(env_index, "__index__") and not isinstance(env_index, bool):
         i = int(env_index)
         _check([i], count)
         if td is not None and len(td.batch_size) != env_dims:

@@ -173,6 +173,7 @@ class AsyncEnvPool(EnvGroup):
     def step_and_maybe_reset(self, tensordict: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """Step all envs, and reset those whose episode has ended; see ``EnvBase.step_and_maybe_reset``."""
         self._exchange.check(tensordict)
+        self._running()
         entries = entries_of(tensordict)
         if entries is not None:
             entries.pop(INDEX, None)  # it is the same for every step, and data without objects is quicker

@@ -7,6 +7,7 @@ import tempfile
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 from tensordict import TensorDictBase
 
 from shoal.errors import TensorEnvError
@@ -27,7 +28,7 @@ class EnvCreator:
         create_env_fn: Makes an env.
         create_env_kwargs: Keyword arguments for it.
         share_memory: Whether to share that state.
-        **kwargs: More keyword arguments.
+        **kwargs: More keyword arguments, where the others have none of that name.
 
     Attributes:
         create_env_fn: What was given.
@@ -52,7 +53,7 @@ class EnvCreator:
         inner = create_env_fn if isinstance(create_env_fn, EnvCreator) else None
         self.create_env_fn: Callable[..., Any] = create_env_fn if inner is None else inner.create_env_fn
         before = {} if inner is None else inner.create_env_kwargs
-        self.create_env_kwargs: dict[str, Any] = {**before, **(create_env_kwargs or {}), **kwargs}
+        self.create_env_kwargs: dict[str, Any] = {**before, **kwargs, **(create_env_kwargs or {})}
         self.share_memory = share_memory
         self.init_()
 
@@ -100,6 +101,13 @@ class EnvCreator:
         if self._state:
             env.load_state_dict(self._state, strict=False)
         return env
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Wherever it is sent to, functions that have no name of their own are to go along.
+        return {**vars(self), "create_env_fn": cloudpickle.dumps(self.create_env_fn)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, create_env_fn=cloudpickle.loads(state["create_env_fn"]))
 
     def __repr__(self) -> str:
         name = getattr(self.create_env_fn, "__name__", type(self.create_env_fn).__name__)

@@ -58,6 +58,7 @@ def _crossing_of(meta: EnvMetaData, *, all_loose: bool) -> Crossing:
     inputs = _leaves(read, ("full_action_spec", "full_state_spec"))
     outputs = _leaves(written, ("full_observation_spec", "full_reward_spec", "full_done_spec"))
     rewards = _leaves(written, ("full_reward_spec",))
+    states, returned = _leaves(read, ("full_state_spec",)), {key for key, _ in outputs}
     fixed_inputs = [] if all_loose else [leaf for leaf in inputs if _is_fixed(leaf[1])]
     fixed_outputs = [] if all_loose else [leaf for leaf in outputs if _is_fixed(leaf[1])]
     into = ByteRow([(key, spec.dtype, spec.shape) for key, spec in fixed_inputs], header=HEADER_BYTES)
@@ -69,6 +70,7 @@ def _crossing_of(meta: EnvMetaData, *, all_loose: bool) -> Crossing:
         out.size,
         loose_inputs=tuple(key for key, spec in inputs if all_loose or not _is_fixed(spec)),
         loose_outputs=tuple(key for key, spec in outputs if all_loose or not _is_fixed(spec)),
+        own_inputs=frozenset(key for key, spec in states if key not in returned and isinstance(spec, NonTensor)),
         only_at_step=frozenset(key for key, _ in rewards),
     )
 
@@ -153,7 +155,9 @@ class Traffic:
         crossing = self._crossings[env_id]
         tensors = [_required(td, field.key).unsqueeze(0) for field in crossing.inputs.fields]
         packed = crossing.inputs.pack(tensors, 1, crossing.input_bytes)
-        return packed, {key: plain(_required(td, key)) for key in crossing.loose_inputs}
+        own = crossing.own_inputs
+        given = [key for key in crossing.loose_inputs if key not in own or td.get(key, None) is not None]
+        return packed, {key: plain(_required(td, key)) for key in given}
 
     def entries(self, td: TensorDictBase, keys: Sequence[Key]) -> dict[Key, Any]:
         """Some entries of one env's TensorDict as plain data, for its reset."""

@@ -209,7 +209,6 @@ class InProcess:
         self.device = device
         self._is_one_kind = is_one_kind
         self._shapes = [fixed_shapes(env.output_spec) if holds_specs else {} for env in envs]
-        self._inputs = [[*env.action_keys, *env.state_keys] for env in envs]
         self._steps = [[*env.observation_keys, *env.reward_keys, *env.done_keys] for env in envs]
         self._firsts = [[*env.observation_keys, *env.done_keys] for env in envs]
 
@@ -218,7 +217,8 @@ class InProcess:
         rows = []
         for i, given in zip(ids, td.unbind(0), strict=True):
             env = self.envs[i]
-            given = self._brought(given.select(*self._inputs[i], strict=False), env)
+            # All of it: an env may read its last observation, or what a policy has written.
+            given = self._brought(given.exclude("next"), env)
             rows.append(env.step(given).get("next").select(*self._steps[i], strict=False))
         return self._stacked(ids, rows)
 

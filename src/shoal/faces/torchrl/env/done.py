@@ -93,11 +93,15 @@ def done_levels(spec: Composite) -> list[DoneLevel]:
     return [_level(path, flags) for path, flags in sorted(levels.items(), key=lambda item: (len(item[0]), item[0]))]
 
 
+class _UnequalFlags(TensorEnvError, ValueError):
+    """A level whose flags differ in shape."""
+
+
 def _level(path: Path, flags: dict[str, TensorSpec]) -> DoneLevel:
     shapes = {name: tuple(leaf.shape) for name, leaf in flags.items()}
     if len(set(shapes.values())) > 1:
         where = f"at {path}" if path else "at the root"
-        raise TensorEnvError(f"done_spec: the flags {where} have different shapes: {shapes}; give them one")
+        raise _UnequalFlags(f"done_spec: the flags {where} have different shapes: {shapes}; give them one")
     first = next(iter(flags.values()))
     dtypes = tuple(leaf.dtype for leaf in flags.values())
     return DoneLevel(path, tuple(flags), torch.Size(first.shape), dtypes, first.device)
@@ -134,9 +138,23 @@ def complete_flags(entries: Entries, level: DoneLevel, shape: torch.Size, env: o
         if value is None:
             missing = True
         elif value.shape != shape and -1 not in shape:
-            entries[flag] = value.reshape(shape)
+            entries[flag] = shaped(value, shape, env, (*level.path, flag))
     if missing:
         _infer(entries, level, shape, env)
+
+
+def shaped(value: torch.Tensor, shape: torch.Size, env: object, path: Path) -> torch.Tensor:
+    """A reward or a flag in the shape that its spec has.
+
+    Raises:
+        TensorEnvError: If it has another number of elements.
+    """
+    if value.numel() != shape.numel():
+        name = path[0] if len(path) == 1 else path
+        raise TensorEnvError(
+            f"{type(env).__name__}: {name!r} has shape {tuple(value.shape)}, and its spec has {tuple(shape)}"
+        )
+    return value.reshape(shape)
 
 
 def _infer(entries: Entries, level: DoneLevel, shape: torch.Size, env: object) -> None:

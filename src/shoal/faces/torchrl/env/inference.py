@@ -33,10 +33,11 @@ def infer_specs(env: EnvBase, policy: Callable[..., Any], td: TensorDictBase | N
         groups: Which keys are actions, done flags, observations and rewards.
 
     Raises:
-        TensorEnvError: If the env returns a key that belongs to none of them.
+        TensorEnvError: If the env returns a key that belongs to none of them, or the policy writes no action.
     """
     act = policy_for(env, policy, trust_policy=True)
     first = act(env._reset(td) if td is None else td.copy().update(env._reset(td)))
+    _refuse_inaction(env, first, keys_of(groups["action"] or []))
     following = env._step(first)
     root = first.copy().update(following)
     second = act(root)
@@ -51,6 +52,14 @@ def infer_specs(env: EnvBase, policy: Callable[..., Any], td: TensorDictBase | N
     env.full_observation_spec = _composite(env, observed, [after for _, after in seen])
     env.full_reward_spec = _composite(env, names["reward"], [after for _, after in seen], at_least_1d=True)
     env.full_done_spec = _composite(env, names["done"], [after for _, after in seen], at_least_1d=True, flags=True)
+
+
+def _refuse_inaction(env: EnvBase, first: TensorDictBase, actions: list[NestedKey]) -> None:
+    if missing := [key for key in actions if first.get(key, None) is None]:
+        raise TensorEnvError(
+            f"{type(env).__name__}.auto_specs_: the policy has not written {missing}; after it there are "
+            f"{list(first.keys(True, True))}: name the action in action_key"
+        )
 
 
 def _refuse_strangers(env: EnvBase, following: TensorDictBase, names: dict[str, list[NestedKey]]) -> None:

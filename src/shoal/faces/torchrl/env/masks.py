@@ -3,8 +3,9 @@
 ``"_reset"`` and ``"_step"`` are boolean masks in the data given to an env. Rows that a mask leaves out keep what the
 input held for them, and are zero where the input held nothing.
 
-A mask of a reset sits beside the done flags of its level. One at the root decides for everything below it. Without one,
-and without done flags at the root, each level has its own mask, and a level without a mask is reset as a whole.
+A mask of a reset sits beside the done flags of its level, and decides for everything below it: the masks of levels that
+lie within another one with done flags do not count, and if the root has any, its mask is the only one. A level without
+a mask is reset as a whole.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from shoal.faces.torchrl.env.keys import Path, drop, is_nested, level_of
 from shoal.faces.torchrl.fast_td import entries_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.faces.torchrl.env.plan import EnvPlan
 
 Masks = list[tuple[Path, torch.Tensor]]
@@ -38,16 +41,22 @@ def take_reset_masks(td: TensorDictBase, plan: EnvPlan) -> Masks:
         mask = entries.get("_reset")
         return [] if mask is None else [((), mask)]
     root = td.get("_reset", None)
+    paths = [level.path for level in plan.levels if level.path]
     nested = [
-        (level.path, here.get("_reset"))
-        for level in plan.levels
-        if level.path and (here := level_of(td, level.path)) is not None and here.get("_reset", None) is not None
+        (path, here.get("_reset"))
+        for path in paths
+        if (here := level_of(td, path)) is not None and here.get("_reset", None) is not None
     ]
-    if root is None and not plan.root_done:
-        return nested
+    is_total = root is not None or plan.root_done
+    counting = [(path, mask) for path, mask in nested if not (is_total or _is_within(path, paths))]
     for path, _ in nested:
-        drop(td, (*path, "_reset"))
-    return [] if root is None else [((), root)]
+        if all(path != other for other, _ in counting):
+            drop(td, (*path, "_reset"))
+    return counting if root is None else [((), root)]
+
+
+def _is_within(path: Path, others: Sequence[Path]) -> bool:
+    return any(other != path and path[: len(other)] == other for other in others)
 
 
 def drop_reset_masks(td: TensorDictBase) -> None:

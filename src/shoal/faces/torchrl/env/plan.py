@@ -14,7 +14,7 @@ from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack
 
 from shoal.errors import TensorEnvError
 from shoal.faces.torchrl.env.declared import Names, has_strays, names_of, strays
-from shoal.faces.torchrl.env.done import Checked, DoneLevel, complete_flags, done_levels
+from shoal.faces.torchrl.env.done import Checked, DoneLevel, complete_flags, done_levels, shaped
 from shoal.faces.torchrl.env.keys import NestedKey, Path, drop, leaf_keys, level_of, path_of
 from shoal.faces.torchrl.fast_td import build, entries_of
 from shoal.faces.torchrl.mdp import step_mdp
@@ -131,7 +131,7 @@ class EnvPlan:
             if reward is None:
                 raise self._no_reward(name)
             if reward.shape != shape:
-                entries[name] = _shaped(reward, shape)
+                entries[name] = self._shaped(reward, shape, (name,))
         complete_flags(entries, self._root_level, self._root_shape, self._env)  # type: ignore[arg-type]
         if not self._leaves.issuperset(entries):
             self._note_strays(out, given)
@@ -160,7 +160,10 @@ class EnvPlan:
                 raise self._no_reward(leaf.key)
             shape = torch.Size((*lead, *leaf.shape))
             if reward.shape != shape:
-                out.set(leaf.key, _shaped(reward, shape))
+                out.set(leaf.key, self._shaped(reward, shape, leaf.path))
+
+    def _shaped(self, reward: torch.Tensor, shape: torch.Size, path: Path) -> torch.Tensor:
+        return reward if -1 in shape else shaped(reward, shape, self._env, path)
 
     def _no_reward(self, key: NestedKey) -> TensorEnvError:
         return TensorEnvError(f"{type(self._env).__name__}: _step returned no {key!r}, which the reward spec declares")
@@ -253,10 +256,6 @@ class EnvPlan:
 
 def _leaves(spec: Any) -> list[Leaf]:
     return [Leaf(key, path_of(key), spec[key], torch.Size(spec[key].shape)) for key in leaf_keys(spec)]
-
-
-def _shaped(value: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    return value if -1 in shape else value.reshape(shape)
 
 
 def _joined(old: Any, new: Any) -> Any:

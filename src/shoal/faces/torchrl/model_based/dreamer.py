@@ -9,6 +9,7 @@ import torch
 from shoal.errors import ArgumentError
 from shoal.faces.torchrl.env.plan import EnvPlan
 from shoal.faces.torchrl.model_based.base import ModelBasedEnvBase
+from shoal.faces.torchrl.model_based.decoder import DreamerDecoder
 from shoal.faces.torchrl.specs import Composite, Unbounded
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.env.done import DoneLevel
     from shoal.faces.torchrl.env_base import EnvBase
     from shoal.faces.torchrl.specs import TensorSpec
+
+__all__ = ["DreamerDecoder", "DreamerEnv"]
 
 
 class _Endless(EnvPlan):

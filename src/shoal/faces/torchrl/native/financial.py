@@ -79,7 +79,7 @@ class FinancialRegimeEnv(ParametricEnv):
         td_params: Parameters for resets that are given none, as `gen_params` makes them.
         seed: Of the prices, 0 when None.
         device: Where data is expected and returned.
-        window_size: How many prices are seen, unless ``td_params`` says so.
+        window_size: How many prices are seen, unless ``td_params`` says so; 50 if nobody does.
 
     Example:
         >>> from shoal.faces.torchrl import FinancialRegimeEnv
@@ -95,9 +95,9 @@ class FinancialRegimeEnv(ParametricEnv):
         td_params: TensorDictBase | None = None,
         seed: int | None = None,
         device: torch.device | str | int | None = None,
-        window_size: int = _WINDOW,
+        window_size: int | None = None,
     ) -> None:
-        given = _gen_params(window_size) if td_params is None else td_params
+        given = _gen_params(_WINDOW if window_size is None else window_size) if td_params is None else td_params
         super().__init__(given, 0 if seed is None else seed, device)
         self.window_size = _window_of(self._default_params)
         size, where = self.batch_size, self.device

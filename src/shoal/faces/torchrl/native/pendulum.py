@@ -63,15 +63,16 @@ class PendulumEnv(ParametricEnv):
         self.reward_spec = Unbounded((*size, 1), device=self.device)
 
     @staticmethod
-    def gen_params(g: float = 10.0, batch_size: Any = None) -> TensorDict:
+    def gen_params(g: float = 10.0, batch_size: Any = None, device: Any = None) -> TensorDict:
         """Parameters of pendulums, for a reset.
 
         Args:
             g: The gravity.
             batch_size: How many there are, none for a single one without a batch dim.
+            device: Where they are.
         """
         values = {"max_speed": 8.0, "max_torque": 2.0, "dt": 0.05, "g": float(g), "m": 1.0, "l": 1.0}
-        return params_td(values, batch_size)
+        return params_td(values, batch_size, device)
 
     @property
     def supports_set_state(self) -> bool:

@@ -378,7 +378,7 @@ def _value(td: Any, name: str) -> Any:
     Raises:
         KeyError: There is none.
     """
-    inside = fast_td.entries_of(td) if isinstance(td, TensorDictBase) else td
+    inside = fast_td.entries_of(td) if isinstance(td, TensorDictBase) else td if isinstance(td, dict) else None
     if inside is not None and name in inside:
         return inside[name]
     if name not in td.keys():  # noqa: SIM118  a TensorDict is no dict

@@ -13,6 +13,7 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict
 from shoal.errors import ArgumentError, BackendUnavailable, TensorEnvError
 from shoal.faces.torchrl.env_base import EnvBase
 from shoal.faces.torchrl.fast_td import build
+from shoal.faces.torchrl.gym_making import ClassProperty
 from shoal.faces.torchrl.native.chess.vocabulary import san_vocabulary
 from shoal.faces.torchrl.specs import Binary, Bounded, Categorical, Composite, NonTensor, Unbounded
 
@@ -274,8 +275,8 @@ class ChessEnv(EnvBase):
 
     # -- legal moves --------------------------------------------------------------------------------------------------
 
-    @property
-    def san_moves(self) -> list[str]:
+    @ClassProperty
+    def san_moves(cls) -> list[str]:
         """The names of all moves; an action is the index of one."""
         return list(san_vocabulary())
 

@@ -91,23 +91,29 @@ class Position:
         """The position after a move.
 
         Args:
-            action: The move.
+            action: The move; its name may say less of a check, or more of where the piece comes from, than it should.
             keeps_past: Whether the new position knows how it came about.
 
         Raises:
             IllegalMove: It cannot be played here.
         """
-        move = self.legal.get(action)
-        if move is None:
-            names = san_vocabulary()
-            name = repr(names[action]) if 0 <= action < len(names) else "no move at all"
-            raise IllegalMove(f"ChessEnv: action {action} is {name}, which is illegal in {self.fen}")
+        move = self.legal.get(action) or self._meant(action)
         board = self.board.copy(stack=keeps_past)
         board.push(move)
         if keeps_past:
             return Position(board, self.start, (*self.names, san_vocabulary()[action]))
         board.clear_stack()
         return Position(board, board.fen())
+
+    def _meant(self, action: int) -> chess.Move:
+        """The legal move that a name means which is not the one it should have."""
+        names = san_vocabulary()
+        name = names[action] if 0 <= action < len(names) else None
+        try:
+            return self.board.parse_san(name or "")
+        except ValueError:
+            told = "no move at all" if name is None else repr(name)
+            raise IllegalMove(f"ChessEnv: action {action} is {told}, which is illegal in {self.fen}") from None
 
     # -- texts --------------------------------------------------------------------------------------------------------
 
