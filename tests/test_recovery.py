@@ -41,6 +41,11 @@ def test_the_first_restart_is_free_and_each_further_one_waits_twice_as_long(in_a
     assert Restart().wait_s(in_a_row) == pytest.approx(wait_s)
 
 
+def test_the_first_restart_may_wait_too() -> None:
+    rules = Restart(backoff_s=0.5, longest_s=1.5, waits_first=True)
+    assert [rules.wait_s(count) for count in range(5)] == [0.0, 0.5, 0.5, 1.0, 1.5]
+
+
 def test_without_backoff_nobody_waits() -> None:
     assert {Restart(backoff_s=0.0).wait_s(count) for count in range(100)} == {0.0}
 

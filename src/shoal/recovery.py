@@ -31,9 +31,9 @@ _MOST_RESETS = 10  # in a row, of an env that is none the better for them
 class Restart:
     """How often and how fast an env may be built anew.
 
-    The first restart comes at once. An env that fails again within ``quiet_s`` waits, twice as long each time, so
-    that one which can never work does not keep its pool busy. Envs that fall with their neighbour's worker are not
-    counted.
+    The first restart comes at once, unless it is to wait as well. An env that fails again within ``quiet_s`` waits,
+    twice as long each time, so that one which can never work does not keep its pool busy. Envs that fall with their
+    neighbour's worker are not counted.
 
     Attributes:
         budget: Restarts that each env has in its life; None for any number. When they are spent, its next fault raises.
@@ -41,6 +41,7 @@ class Restart:
         backoff_s: Seconds that the second restart in a row waits.
         longest_s: The longest wait.
         tries: Resets in a row that may fail before that is an error; None for as many as the budget has.
+        waits_first: Whether the first restart waits as long as the second.
         keeps_env: Whether an env that raised, and is still there, is reset instead of being built anew.
         spares_steps: Whether a step that failed is one row, cut short; if not, it raises, and only resets are tried
             again.
@@ -55,6 +56,7 @@ class Restart:
     backoff_s: float = 0.1
     longest_s: float = 10.0
     tries: int | None = None
+    waits_first: bool = False
     keeps_env: bool = False
     spares_steps: bool = True
 
@@ -69,10 +71,10 @@ class Restart:
 
     def wait_s(self, in_a_row: int) -> float:
         """Seconds that the nth restart in a row waits."""
-        if in_a_row < 2:
+        if in_a_row < (1 if self.waits_first else 2):
             return 0.0
         # More doublings than a float can hold are no longer a wait but an overflow.
-        return min(self.backoff_s * 2.0 ** min(in_a_row - 2, 60), self.longest_s)
+        return min(self.backoff_s * 2.0 ** min(max(in_a_row - 2, 0), 60), self.longest_s)
 
 
 @dataclass

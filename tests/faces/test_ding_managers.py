@@ -9,7 +9,7 @@ import threading
 import time
 from collections import namedtuple
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -558,6 +558,68 @@ def test_a_reset_that_fails_behind_the_caller_s_back_closes_the_manager(
     manager.close()
     with pytest.raises(errors.ManagerState, match="closed: launch"):
         manager.ready_obs  # noqa: B018
+
+
+class LostAtItsEnd(Tally):
+    """Hangs in its second reset, or dies there."""
+
+    def __init__(self, index: int, length: int, *, dies: bool) -> None:
+        super().__init__(index, length)
+        self.dies = dies
+
+    def reset(self, **wishes: Any) -> Any:
+        is_lost = self.resets > 0 and self.index == 0
+        return super().reset(**wishes, hangs=is_lost and not self.dies, dies=is_lost and self.dies)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@with_processes
+def test_a_reset_that_is_lost_is_noticed_by_who_only_looks(form: Any, launched: Any, dies: bool) -> None:
+    manager = launched(form, (1, 99), partial(LostAtItsEnd, dies=dies), reset_timeout=0.3)
+    manager.step({0: 0, 1: 0})
+    until_closed(manager)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@with_processes
+def test_an_env_that_is_lost_in_its_reset_is_renewed_for_who_only_looks(form: Any, launched: Any, dies: bool) -> None:
+    env = partial(LostAtItsEnd, dies=dies)
+    manager = launched(form, (1, 99), env, reset_timeout=0.3, retry_type="renew", max_retry=2, retry_waiting_time=0.01)
+    manager.step({0: 0, 1: 0})
+    assert all_ready(manager) == {0: [0, 0, 0], 1: [1, 0, 1]}
+
+
+class Noting(Tally):
+    """Notes who steps when."""
+
+    order: ClassVar[list[int]] = []
+
+    def step(self, action: Any) -> Any:
+        self.order.append(self.index)
+        return super().step(action)
+
+
+def test_in_one_process_envs_step_in_the_order_of_the_dict(launched: Any) -> None:
+    manager = launched(BaseEnvManager, (9, 9, 9), Noting)
+    for order in ([2, 0, 1], [0, 1, 2], [1, 0]):
+        Noting.order.clear()
+        assert list(manager.step(dict.fromkeys(order, 0))) == order
+        assert Noting.order == order
+
+
+def test_a_step_returns_envs_in_the_order_of_the_dict_whoever_else_is_busy(launched: Any) -> None:
+    manager = launched(SyncSubprocessEnvManager, (9, 1, 9), partial(Tally, reset_s=0.5), num_workers=3)
+    assert list(manager.step({2: 0, 1: 0, 0: 0})) == [2, 1, 0]
+    assert states(manager)[1] == "RESET"
+    assert list(manager.step({2: 0, 0: 0})) == [2, 0]
+
+
+@every_form
+def test_every_try_of_a_reset_is_waited_for(form: Any, launched: Any) -> None:
+    manager = launched(form, max_retry=3, retry_waiting_time=0.2)
+    began = time.monotonic()
+    manager.reset({0: {"fails_until": 4}})
+    assert time.monotonic() - began >= 2 * 0.2
 
 
 class SlowSecond(Tally):

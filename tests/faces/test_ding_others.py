@@ -86,6 +86,16 @@ def test_rows_belong_to_the_envs_that_were_shown(keep: Any) -> None:
     assert len(manager.ready_obs) == 2
 
 
+def test_rows_for_everybody_who_waits_are_for_everybody(keep: Any) -> None:
+    manager = keep(SubprocessEnvManagerV2(tallies(1, 99, reset_s=0.5), SubprocessEnvManagerV2.default_config()))
+    manager.launch()
+    manager.step([0, 0])
+    assert len(manager.ready_obs) == 1
+    while 0 not in manager.ready_obs_id:
+        pass
+    assert [t.env_id.item() for t in manager.step([3, 2])] == [0, 1]
+
+
 class Boxes(Tally):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -451,6 +461,14 @@ def test_nervex_errors_are_of_the_class_that_the_env_raised(nx: Any) -> None:
     with pytest.raises(OverflowError) as caught_call:
         nx.seed([1, -1, 1])
     assert isinstance(caught_call.value, errors.EnvCallError)
+
+
+def test_nervex_envs_of_this_process_can_be_looked_at_when_they_are_closed(keep: Any) -> None:
+    manager = keep(nervex.BaseEnvManager(NxEnv, [{"name": name, "length": 2} for name in "ab"], 2))
+    manager.reset()
+    manager.step([0, 0])
+    manager.close()
+    assert (manager.k, manager.nothing) == ([1, 1], [None, None])
 
 
 def test_nervex_nobody_is_nothing(nx: Any) -> None:

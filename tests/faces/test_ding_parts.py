@@ -344,6 +344,16 @@ def test_a_monitor_keeps_the_first_episodes_of_each_env() -> None:
     assert monitor.get_episode_info() == {"score": [1.0, 3.0], "score_mean": 2.0}
 
 
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+def test_returns_are_numbers(kind: str) -> None:
+    make = np.array if kind == "array" else pytest.importorskip("torch").tensor
+    monitor = VectorEvalMonitor(1, 2)
+    monitor.update_reward(0, make([1.5]))
+    monitor.update_reward(0, make(2.5))
+    assert monitor.get_episode_return() == [1.5, 2.5]
+    assert all(type(value) is float for value in monitor.get_episode_return())
+
+
 def test_a_video_of_first_episodes() -> None:
     monitor = VectorEvalMonitor(2, 2)
     assert monitor.get_video().shape[0] == 0

@@ -75,7 +75,7 @@ class SerialEngine:
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
         """Queue the commands."""
-        if len(ids) == len(self._all_ids) and command is Command.STEP and not requests:
+        if command is Command.STEP and not requests and list(ids) == self._all_ids:
             self._all_step_in_block = block
             return
         requests = requests or {}

@@ -270,12 +270,12 @@ class ThreadEngine:
             if len(done) >= at_least or not self._waiting:
                 break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
+            rung = left > 0 and self._results.wait(left, min(at_least - len(done), len(self._waiting)))
+            # Also while others keep answering, or the caller does not wait: a hung env must not hide behind that.
+            if (left > 0 and not rung) or monotonic() - self._clock.last > _SLICE_S:
+                self._give_up_hung(self._clock.lap())
             if left <= 0:
                 break
-            rung = self._results.wait(left, min(at_least - len(done), len(self._waiting)))
-            # Also while others keep answering: a hung env must not hide behind them.
-            if not rung or monotonic() - self._clock.last > _SLICE_S:
-                self._give_up_hung(self._clock.lap())
         return done
 
     def _drain(self) -> None:

@@ -183,6 +183,7 @@ class Settings:
             backoff_s=self.retry_waiting_s,
             longest_s=self.retry_waiting_s,
             tries=self.attempts,
+            waits_first=True,
             keeps_env=not self.renews,
             spares_steps=self.renews or self.spares_steps,
         )

@@ -248,7 +248,10 @@ class Core:
         if (failed := self._end_if_failed()) is not None and self.settings.resets_inside:
             failed.timesteps.update(answers)  # type: ignore[attr-defined]
             raise failed
-        return answers if list(answers) == ids else {i: answers[i] for i in sorted(answers)}
+        if list(answers) == ids:
+            return answers
+        # Whoever was asked now in that order, and then who answers for an earlier call.
+        return {i: answers[i] for i in [*filter(answers.__contains__, ids), *sorted(answers.keys() - set(ids))]}
 
     def _step_at_once(self, ids: list[int], actions: Mapping[int, Any]) -> None:
         """Step envs while nothing else is under way: what most managers do all day, in one call of the pool."""

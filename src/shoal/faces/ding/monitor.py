@@ -46,7 +46,7 @@ class VectorEvalMonitor:
     def update_reward(self, env_id: int | np.ndarray[Any, Any], reward: Any) -> None:
         """An env has finished an episode with this return."""
         for i in np.atleast_1d(np.asarray(env_id)).tolist():
-            value = reward.item() if hasattr(reward, "item") and np.size(reward) == 1 else reward
+            value = reward.item() if hasattr(reward, "item") and np.asarray(reward).size == 1 else reward
             self._latest[i] = value
             if len(self._rewards[i]) < self._share[i]:
                 self._rewards[i].append(value)

@@ -48,8 +48,8 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
     """Envs in processes of their own, in step.
 
     A step returns exactly the envs that it was given. Envs whose episode has ended are reset meanwhile: one that is
-    back within a tenth of a second is in the next ``ready_obs``, one that takes longer holds nobody up. With
-    ``reset_inplace`` a step waits for its resets, however long they take.
+    back within a tenth of a second is in the next ``ready_obs``, one that takes longer holds up at most those in the
+    same process. With ``reset_inplace`` a step waits for its resets, however long they take.
     """
 
     config: ClassVar[dict[str, Any]] = {

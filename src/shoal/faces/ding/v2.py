@@ -21,7 +21,8 @@ _FLAGS = (np.array(False), np.array(True))
 class ArrayForm(BaseEnvManager):
     """``ready_obs`` and ``step`` with rows in place of ids.
 
-    The rows of an action belong to the envs that ``ready_obs`` has last shown, whoever has become ready since.
+    The rows of an action belong to the envs that ``ready_obs`` has last shown, whoever has become ready since. If there
+    are other rows than those, but one for each env that waits now, they belong to these.
     """
 
     _shown: list[int] | None = None
@@ -50,7 +51,7 @@ class ArrayForm(BaseEnvManager):
         return [tree_timestep(i, timestep) for i, timestep in self._core.step(by_id).items()]
 
     def _by_id(self, rows: Sequence[Any]) -> dict[int, Any]:
-        ids = self._core.ready() if self._shown is None else self._shown
+        ids = self._core.ready() if self._shown is None or len(self._shown) != len(rows) else self._shown
         if len(rows) != len(ids):
             raise ManagerState(
                 f"actions: expected {len(ids)} rows, one for each of the ready envs {ids}, got {len(rows)}"

@@ -62,6 +62,7 @@ class BaseEnvManager:
         if len(configs) != env_num:
             raise WrongSetting(f"env_cfg: expected {env_num} configs (env_num), got {len(configs)}")
         self._env_num = env_num
+        self._here: tuple[Any, ...] = ()  # the envs that are in this process
         self._env_done = dict.fromkeys(range(env_num), False)
         with either_class():
             self._pool = make_pool(
@@ -81,7 +82,8 @@ class BaseEnvManager:
 
     def _first_env(self, env_fn: Callable[[Any], Any], cfg: Any) -> Any:
         """The env whose ``pack`` and ``unpack`` are used."""
-        return self._pool.get_attr("env", [0])[0]
+        self._here = self._pool.get_attr("env")
+        return self._here[0]
 
     @property
     def env_num(self) -> int:
@@ -145,6 +147,8 @@ class BaseEnvManager:
         """An attribute of every env; None for those that have none of this name."""
         if key.startswith("__") or "_pool" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no attribute {key!r}")
+        if self._here and self._pool.is_closed:  # they can still be asked for what they have become
+            return [getattr(env, key, None) for env in self._here]
         return list(self._pool.call("read", key))
 
     def _check_open(self) -> None:
