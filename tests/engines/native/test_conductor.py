@@ -58,11 +58,18 @@ class Clock:
         monkeypatch.setattr("shoal.engines.native.conductor.monotonic", lambda: self.now_s)
 
 
-def play(conductor: Conductor[threading.Thread], clock: Clock, away_s: float, rounds: int = 30) -> threading.Thread:
+def play(
+    conductor: Conductor[threading.Thread], clock: Clock, away_s: float, job_s: float = 5e-3, rounds: int = 30
+) -> threading.Thread:
     """Submit and take by turns, with so much time between them; returns the thread in which the last job ran."""
+
+    def job() -> threading.Thread:
+        clock.now_s += job_s
+        return threading.current_thread()
+
     where = threading.current_thread()
     for _ in range(rounds):
-        conductor.submit(threading.current_thread)
+        conductor.submit(job)
         clock.now_s += away_s
         conductor.come()
         where = conductor.take(None) or where
@@ -81,6 +88,20 @@ def test_a_caller_who_comes_back_at_once_does_the_job(
     conductor: Conductor[threading.Thread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert play(conductor, Clock(monkeypatch), away_s=100e-6) is threading.current_thread()
+
+
+def test_a_caller_who_stays_away_does_short_jobs_too(
+    conductor: Conductor[threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert play(conductor, Clock(monkeypatch), away_s=5e-3, job_s=100e-6) is threading.current_thread()
+
+
+def test_one_pause_makes_no_difference(conductor: Conductor[threading.Thread], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    play(conductor, clock, away_s=300e-6)
+    for _ in range(3):
+        play(conductor, clock, away_s=1.0, rounds=1)
+        assert play(conductor, clock, away_s=300e-6, rounds=5) is threading.current_thread()
 
 
 def test_a_job_starts_by_itself_for_a_caller_who_stays_away(

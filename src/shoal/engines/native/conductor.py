@@ -4,9 +4,9 @@ A simulator takes one call at a time, and uses its own threads for it. So jobs a
 runs the next one: the conductor, if there is one and it was called, or the caller, when the result is waited for.
 
 With a conductor, a program has its own thread to itself while envs move. But two Python threads that take turns cost
-each other some 200 µs per job, more than a small job itself. So the conductor is called only while the caller stays
-away for longer than that between two waits: a loop with a policy in it is helped, and one that does nothing else is not
-held up.
+each other some 200 µs per job, more than a small job itself. So the conductor is called only if jobs take longer than
+that, and the caller stays away for longer than that between two waits: a loop with a policy in it is helped, and one
+that does nothing else is not held up.
 
 Who waits for one job with others in the queue waits for a simulator that is quicker with many envs at once. So jobs
 that can be joined become one then: a loop that sends half of the envs while the other half is still to be stepped has
@@ -26,9 +26,10 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 Job = Callable[[], T]
 
-_LONG_S = 600e-6  # half of it is what a caller loses who is away for no time, with the conductor in its way
+_LONG_S = 600e-6  # half of it is what a caller loses with the conductor in its way; the rest is what it may win
 _PATIENCE_S = 5.0  # for the job that runs when the program ends
-_MEMORY = 0.25  # weight of the newest absence in the running average
+_MEMORY = 0.25  # weight of the newest job, or of a shorter absence, in the running average ...
+_DOUBT = 0.1  # ... and of a longer absence: one pause says little, and others may have held the caller up
 
 
 class Conductor(Generic[T]):
@@ -53,16 +54,15 @@ class Conductor(Generic[T]):
         self._wake: SimpleQueue[bool] | None = SimpleQueue() if has_thread else None
         self._thread: threading.Thread | None = None
         self._is_ending = threading.Event()
-        # How long the caller is away; as long as nobody knows, long.
-        self._absence_s = 4 * _LONG_S
+        # How long the caller is away, and how long jobs take; as long as nobody knows, long.
+        self._absence_s = self._job_s = 4 * _LONG_S
         self._left_at: float | None = None
 
     def submit(self, job: Job[T]) -> None:
         """Put a job at the end of the queue."""
         self._jobs.append(job)
         self._submitted += 1
-        if self._absence_s > _LONG_S:
-            self._call_thread()
+        self._call_thread_if_it_pays()
 
     @property
     def has_results(self) -> bool:
@@ -92,15 +92,13 @@ class Conductor(Generic[T]):
     def come(self) -> None:
         """The caller is here, and will take results."""
         if self._left_at is not None:
-            # One long pause says little about the next: cap its weight.
-            absence_s = min(monotonic() - self._left_at, 4 * _LONG_S)
-            self._absence_s += _MEMORY * (absence_s - self._absence_s)
+            change_s = min(monotonic() - self._left_at, 4 * _LONG_S) - self._absence_s
+            self._absence_s += (_DOUBT if change_s > 0 else _MEMORY) * change_s
 
     def leave(self) -> None:
         """The caller goes away with what it has got; what is left to do may be done meanwhile."""
         self._left_at = monotonic()
-        if self._absence_s > _LONG_S:
-            self._call_thread()
+        self._call_thread_if_it_pays()
 
     def close(self) -> None:
         """Forget what has not begun, wait for what has, and end the thread."""
@@ -110,6 +108,10 @@ class Conductor(Generic[T]):
             self._thread.join()
             self._thread = None
         self._submitted = self._finished
+
+    def _call_thread_if_it_pays(self) -> None:
+        if min(self._absence_s, self._job_s) > _LONG_S:
+            self._call_thread()
 
     def _call_thread(self) -> None:
         if self._wake is None or not self._jobs:
@@ -144,9 +146,11 @@ class Conductor(Generic[T]):
         job, count = jobs[0], 1
         while joins and self._join and count < len(jobs) and (both := self._join(job, jobs[count])) is not None:
             job, count = both, count + 1
+        began = monotonic()
         del jobs[:count]  # in one go, and right before it is done: an interrupt must not lose any
         self._results.append(job())
         self._finished += count
+        self._job_s += _MEMORY * (min((monotonic() - began) / count, 4 * _LONG_S) - self._job_s)
 
 
 def _end(is_ending: threading.Event, wake: SimpleQueue[bool], thread: threading.Thread) -> None:
