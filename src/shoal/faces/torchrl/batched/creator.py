@@ -7,9 +7,9 @@ import tempfile
 import weakref
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 from tensordict import TensorDictBase
 
+from shoal.engines.process.shipping import pickle_value, unpickle_value
 from shoal.errors import TensorEnvError
 from shoal.faces.torchrl.metadata import EnvMetaData
 
@@ -104,10 +104,10 @@ class EnvCreator:
 
     def __getstate__(self) -> dict[str, Any]:
         # Wherever it is sent to, functions that have no name of their own are to go along.
-        return {**vars(self), "create_env_fn": cloudpickle.dumps(self.create_env_fn)}
+        return {**vars(self), "create_env_fn": pickle_value(self.create_env_fn, "create_env_fn")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, create_env_fn=cloudpickle.loads(state["create_env_fn"]))
+        vars(self).update(state, create_env_fn=unpickle_value(state["create_env_fn"]))
 
     def __repr__(self) -> str:
         name = getattr(self.create_env_fn, "__name__", type(self.create_env_fn).__name__)
