@@ -140,6 +140,32 @@ def test_an_env_reads_where_it_was(options: Any, parallel: Callable[..., Paralle
     assert env.step(env.rand_action(td))["next", "x"].tolist() == [[1.0], [3.0]]
 
 
+class Learned(Reader):
+    """Counts by a weight that could be learned; it tells whether what it counts from has a history."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.seen: list[bool] = []
+
+    def _reset(self, tensordict: Any = None, **kwargs: Any) -> TensorDict:
+        return TensorDict({"x": torch.zeros(1) * self.weight}, [])
+
+    def _step(self, tensordict: Any) -> TensorDict:
+        self.seen.append(tensordict["x"].requires_grad)
+        return TensorDict(
+            {"x": tensordict["x"] + self.weight, "reward": self.weight, "done": torch.zeros(1).bool()}, []
+        )
+
+
+def test_where_an_env_was_has_no_history(parallel: Callable[..., ParallelEnv]) -> None:
+    env = parallel(2, Learned)
+    assert env.rollout(4)["next", "x"].squeeze(-1).tolist() == [[1, 2, 3, 4]] * 2
+    td = env.rand_action(env.reset())
+    assert env.step(td)["next", "x"].tolist() == [[1.0]] * 2
+    assert not any(flag for seen in env.seen for flag in seen)
+
+
 def test_pools_can_be_the_envs(parallel: Callable[..., ParallelEnv]) -> None:
     env = parallel(2, lambda: AsyncEnvPool([Reader] * 3))
     assert env.rollout(3)["next", "x"].squeeze(-1).tolist() == [[[1, 2, 3]] * 3] * 2

@@ -152,9 +152,7 @@ class TensorDictEnv:
         self._arrays = array_env_of(env, crossing)
         self._steps, self._stepping_s = 0, 0.0
         # What the next step starts from, and an env may read without saying so.
-        self._root: dict[Key, Any] = {}
-        outputs = (*(field.key for field in crossing.outputs.fields), *crossing.loose_outputs)
-        self._root_keys = tuple(key for key in outputs if key not in crossing.only_at_step)
+        self._root: Any = None
         self._places = [
             (field.key, field.start, field.stop, field.numpy_dtype, field.shape) for field in crossing.inputs.fields
         ]
@@ -180,8 +178,9 @@ class TensorDictEnv:
         given = wishes.get("entries")
         td = None if given is None else self._tensordict(given)
         first = self.env.reset(td, **wishes.get("kwargs", {}))
-        self._start_from(first)
-        return self._returned, self._put(first, self._output, is_first=True)
+        info = self._put(first, self._output, is_first=True)
+        self._root = first
+        return self._returned, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step, and, if that is wished and an episode ends, the reset after it."""
@@ -208,13 +207,14 @@ class TensorDictEnv:
         td = self._input(row, loose)
         if row.item(0) != _FUSED:
             last = self.env.step(td).get("next")
-            self._start_from(last)
-            return self._put(last, self._output)
+            info = self._put(last, self._output)
+            self._root = last.exclude(*self._crossing.only_at_step)
+            return info
         stepped, following = self.env.step_and_maybe_reset(td)
-        self._start_from(following)
         info = self._put(stepped.get("next"), self._output)
         if self._begins_anew(stepped.get("next"), following):
             info |= self._following(self._put(following, self._next, is_first=True))
+        self._root = following
         return info
 
     def _following(self, loose: dict[str, Any]) -> dict[str, Any]:
@@ -248,18 +248,13 @@ class TensorDictEnv:
 
     def _input(self, row: np.ndarray[Any, Any], loose: Mapping[Key, Any] | None) -> TensorDict:
         given = {**tensors_in(row, self._crossing.inputs.fields), **(loose or {})}
-        td = self._tensordict(given)
-        for key, value in self._root.items():
-            if key not in given:
-                td.set(key, value)
-        return td
+        root, self._root = self._root, None  # the env's own from now on
+        if root is not None and root.requires_grad:
+            root = root.detach()  # or its graph would grow with every step
+        return self._tensordict(given, root)
 
-    def _start_from(self, td: Any) -> None:
-        found = ((key, td.get(key, None)) for key in self._root_keys)
-        self._root = {key: value for key, value in found if value is not None}
-
-    def _tensordict(self, entries: Mapping[Any, Any]) -> TensorDict:
-        td = TensorDict({}, batch_size=self.env.batch_size, device=self.env.device)
+    def _tensordict(self, entries: Mapping[Any, Any], onto: Any = None) -> TensorDict:
+        td = TensorDict({}, batch_size=self.env.batch_size, device=self.env.device) if onto is None else onto
         for key, value in entries.items():
             td.set(key, wrapped(value))
         return td
