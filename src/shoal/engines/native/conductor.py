@@ -140,14 +140,14 @@ class Conductor(Generic[T]):
                 self._news.wait(left)
 
     def _run(self, *, joins: bool = False) -> None:
-        jobs = self._jobs
+        jobs = self._jobs.copy()  # who closes the pool clears the queue
         if not jobs:
             return
         job, count = jobs[0], 1
         while joins and self._join and count < len(jobs) and (both := self._join(job, jobs[count])) is not None:
             job, count = both, count + 1
         began = monotonic()
-        del jobs[:count]  # in one go, and right before it is done: an interrupt must not lose any
+        del self._jobs[:count]  # in one go, and right before it is done: an interrupt must not lose any
         self._results.append(job())
         self._finished += count
         self._job_s += _MEMORY * (min((monotonic() - began) / count, 4 * _LONG_S) - self._job_s)
