@@ -166,6 +166,7 @@ SCALAR_SPACES = [
     spaces.Discrete(9),
     *(spaces.Box(0, 9, (), dtype) for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32)),
     *(spaces.Box(0, 9, (), dtype) for dtype in (np.int64, np.uint64, np.float16, np.float32, np.float64)),
+    *(spaces.Box(0, 9, (), np.dtype(name)) for name in (">i4", ">f8", "longdouble")),
 ]
 
 
@@ -176,6 +177,13 @@ def test_scalars_of_every_dtype_are_stored(space: Any) -> None:
         column[:] = 0
         assert put(1, value) is None
         assert column.tolist() == [0, 5]
+
+
+@pytest.mark.parametrize("name", ["float16", "longdouble", ">i2", ">i8", ">f4", ">f8"])
+def test_vectors_of_uncommon_types_are_stored(name: str) -> None:
+    put, (column,) = writer_for(spaces.Box(0, 9, (3,), np.dtype(name)))
+    put(1, np.array([1, 2, 3], name))
+    assert column.tolist() == [[0, 0, 0], [1, 2, 3]]
 
 
 @pytest.mark.parametrize("value", [2.5, np.float32(2.5), np.array(2.5), np.float16(2.5)], ids=repr)

@@ -293,8 +293,7 @@ def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, check: str) ->
     if check == "off":
         return column.__setitem__
     dtype, fit = leaf.dtype, leaf.fit
-    # Memoryviews know no half floats.
-    view: Any = column if dtype == np.float16 else words(column)
+    view: Any = words(column) if _is_common(dtype) else column
     exact = (int, np.int64) if dtype == np.int64 else (dtype.type,)
 
     def write_scalar(row: int, value: Any) -> None:
@@ -336,7 +335,12 @@ def _vector_writer(leaf: Leaf, column: np.ndarray[Any, Any], judge: Callable[[An
 
 def _is_plain_vector(leaf: Leaf) -> bool:
     """Whether rows of this leaf can be written through a memoryview."""
-    return leaf.is_array and len(leaf.shape) == 1 and leaf.dtype.kind in "?biuf"
+    return leaf.is_array and len(leaf.shape) == 1 and leaf.dtype.kind in "?biuf" and _is_common(leaf.dtype)
+
+
+def _is_common(dtype: np.dtype[Any]) -> bool:
+    """Whether memoryviews know the type: no half or long floats, and no bytes in another order than the machine's."""
+    return dtype.isnative and dtype.char not in "eg"
 
 
 def _places_of_rows(column: np.ndarray[Any, Any]) -> tuple[memoryview, list[slice]]:

@@ -147,6 +147,54 @@ def test_an_evaluation_gives_every_env_its_share(mode: str) -> None:
     assert result.mean == result.returns.mean()
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_what_happens_between_two_episodes_is_no_part_of_them(mode: str, batch_size: int | None) -> None:
+    with shoal.make_pool(fns(), engine="serial", autoreset=mode, batch_size=batch_size) as pool:
+        collector = shoal.Collector(pool, policy, seed=5)
+        episodes, others = collector.episodes(steps=3), collector.episodes(steps=5)
+        between = [
+            lambda: collector.collect(1),
+            lambda: collector.evaluate(2, seed=3),
+            collector.reset,
+            lambda: next(others),
+        ]
+        for turn in range(24):
+            for episode in (next(episodes), next(episodes)):
+                assert [read_row(obs).step for obs in episode.obs] == list(range(3 + 2 * episode.env_id))
+                assert len({read_row(obs).episode for obs in episode.obs}) == 1
+            between[turn % 4]()
+
+
+def test_evaluations_with_one_seed_do_not_have_epochs_begin_alike() -> None:
+    def starts(seed: int | None) -> list[bytes]:
+        with shoal.make_pool("CartPole-v1", 3, engine="serial") as pool:
+            collector = shoal.Collector(pool, seed=seed)
+            begun = []
+            for _ in range(4):
+                begun.append(collector.collect(2).segment.obs[0].tobytes())
+                collector.evaluate(3, seed=7)
+            return begun
+
+    assert len(set(starts(1))) == len(set(starts(None))) == 4
+    assert starts(1) == starts(1)
+
+
+def test_a_policy_may_write_to_what_it_is_shown() -> None:
+    def meddling(obs: Any) -> Any:
+        obs += 1.0
+        return np.zeros(len(obs), np.int64)
+
+    with (
+        shoal.make_pool("CartPole-v1", 2, engine="serial") as one,
+        shoal.make_pool("CartPole-v1", 2, engine="serial") as two,
+    ):
+        meddled = shoal.Collector(one, meddling, seed=1).collect(30).transitions()
+        plain = shoal.Collector(two, lambda obs: np.zeros(len(obs), np.int64), seed=1).collect(30).transitions()
+    np.testing.assert_array_equal(meddled.obs, plain.obs)
+    np.testing.assert_array_equal(meddled.next_obs, plain.next_obs)
+
+
 def test_a_fault_is_no_transition() -> None:
     flaky = [partial(FaultEnv, "raise", at=4, tag=0, episode_length=50), partial(CountingEnv, tag=1, episode_length=50)]
     for mode in MODES:

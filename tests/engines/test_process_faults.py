@@ -17,7 +17,7 @@ import pytest
 
 import shoal
 from shoal import errors
-from shoal.testing import CountingEnv, FaultEnv, SleepyEnv, read_row
+from shoal.testing import CountingEnv, FaultEnv, SleepyEnv, read_row, release_hangs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -238,12 +238,27 @@ def test_a_killed_worker_is_noticed_while_the_others_keep_answering(make: Callab
     assert caught.value.env_ids == (1,)
 
 
-def keep_stepping(pool: shoal.Pool, limit_s: float) -> None:
+def keep_stepping(pool: shoal.Pool, limit_s: float, pause_s: float = 0.0) -> None:
     """Step every env that answers for a while."""
     end = monotonic() + limit_s
     while monotonic() < end:
         ids = pool.recv(timeout=5).env_id.tolist()
+        sleep(pause_s)
         pool.send([0] * len(ids), env_id=ids)
+
+
+@pytest.mark.parametrize("engine", ["process", "thread"])
+def test_a_lost_env_is_noticed_by_who_always_finds_others_ready(
+    engine: str, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    options: dict[str, Any] = {"num_workers": 2} if engine == "process" else {"close_timeout": 0.1}
+    fault = "kill" if engine == "process" else "hang"
+    pool = make_pool(envs_with(fault), engine=engine, batch_size=1, step_timeout=DEADLINE_S, **options)
+    pool.async_reset()
+    with pytest.raises(errors.FaultError) as caught:
+        keep_stepping(pool, 5.0, pause_s=0.002)  # while a policy computes, somebody becomes ready
+    assert 1 in caught.value.env_ids
+    release_hangs()
 
 
 def test_a_row_is_not_handed_out_when_its_worker_died_before_the_rest_of_it_came(

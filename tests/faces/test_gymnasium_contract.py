@@ -184,6 +184,17 @@ def test_set_attr_wants_one_value_per_env(make: Any) -> None:
         make().set_attr("tag", [1, 2])
 
 
+def test_a_masked_reset_beside_envs_that_are_under_way_is_refused(make: Any) -> None:
+    envs = make(CountingEnv, autoreset="disabled")
+    envs.reset(seed=0)
+    envs.send(zeros(envs)[:1], [1])
+    with pytest.raises(shoal.errors.StateError, match=r"envs \[1\] are under way.*async_reset"):
+        envs.reset(options={"reset_mask": np.array([True, False, False])})
+    envs.reset(options={"reset_mask": np.array([True, True, False])})
+    envs.send(zeros(envs)[:1], [1])
+    assert envs.recv()[4]["env_id"].tolist() == [1]
+
+
 def test_frames_come_from_the_chosen_envs(make: Any) -> None:
     envs = make(CountingEnv, env_kwargs={"render_mode": "rgb_array", "episode_length": 9}, autoreset="disabled")
     assert envs.render_mode == "rgb_array"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -35,6 +36,12 @@ class PlainNativeEnv(gym.Env[Any, Any]):
         self._fields = spec.info
         self._obs, self._action = spec.observation, spec.action
         self._sim = kind.simulate(1, 1)
+        if fields := getattr(self._sim, "own_fields", ()):
+            warnings.warn(
+                f"{type(kind).__name__}.prepare gives {', '.join(fields)} to each env of its simulator, and here every "
+                "env has a simulator of its own, so they may all be alike; engine='native' runs them in one",
+                stacklevel=2,
+            )
         self._columns = Columns(
             [np.zeros((1, *leaf.shape), leaf.dtype) for leaf in spec.observation.leaves],
             np.zeros(1),

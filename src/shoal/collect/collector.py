@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.collect.at_own_pace import AtOwnPace
-from shoal.collect.episodes import Episode, EpisodeCutter, Evaluation
+from shoal.collect.episodes import Episode, EpisodeCutter, Evaluation, Tally
 from shoal.collect.in_step import InStep
 from shoal.collect.random_actions import RandomActions
 from shoal.errors import ArgumentError, StateError
@@ -53,11 +53,15 @@ class Collector:
         recorder = AtOwnPace if self.pool.is_async else InStep
         self._recorder: AtOwnPace | InStep = recorder(self.pool, actor)
         self._rows_read: int | None = None
+        # Seeds for when the generators of the envs have been used for something else.
+        self._more_seeds = np.random.SeedSequence(None if seed is None else _numbers(seed))
+        self._turns = 0  # epochs and resets so far
 
     def reset(self, seed: Seed = None) -> None:
         """Have the next epoch begin with a reset of all envs."""
         self._seed = seed
         self._rows_read = None
+        self._turns += 1
         self._recorder.forget()
 
     def collect(self, steps: int) -> Epoch:
@@ -68,6 +72,7 @@ class Collector:
             raise StateError("somebody else has used the pool since the last epoch: reset() the collector to go on")
         seed, self._seed = self._seed, None
         self._rows_read = None
+        self._turns += 1
         try:
             epoch = self._recorder.run(steps, seed)
         except BaseException:
@@ -85,35 +90,39 @@ class Collector:
             done += 1
 
     def episodes(self, steps: int = _EPISODE_STEPS) -> Iterator[Episode]:
-        """Whole episodes as they end, without end; looked for every ``steps`` steps."""
-        cutter = EpisodeCutter()
+        """Whole episodes as they end, without end; looked for every ``steps`` steps.
+
+        If the collector is used for something else meanwhile, episodes that were under way are left out.
+        """
+        cutter, turns = EpisodeCutter(), self._turns
         while True:
-            yield from cutter.cut(self.collect(steps))
+            if turns != self._turns:
+                cutter.forget()
+            epoch, turns = self.collect(steps), self._turns
+            yield from cutter.cut(epoch)
 
     def evaluate(self, episodes: int, seed: Seed = None) -> Evaluation:
         """Play so many episodes from a fresh reset, each env its share of them.
 
         The seed is for the envs; random actions go on as they were. Envs that were dropped have no share. Afterwards
-        the next epoch begins with a reset.
+        the next epoch begins with a reset; if there was a seed, with another one, which follows from the collector's
+        own, so that evaluations with one seed do not have all epochs begin alike.
         """
         if episodes < 1:
             raise ArgumentError(f"episodes: expected at least 1, got {episodes}")
         count = self.pool.num_envs
         left = {i: episodes // count + (i < episodes % count) for i in range(count)}
         self.reset(seed)
-        played: list[Episode] = []
-        cutter = EpisodeCutter()
+        played: list[tuple[int, float, int]] = []
+        tally = Tally(count)
         while any(share for i, share in left.items() if i not in self.pool.dropped):
-            for episode in cutter.cut(self.collect(_EPISODE_STEPS)):
-                if left[episode.env_id]:
-                    left[episode.env_id] -= 1
+            for episode in tally.count(self.collect(_EPISODE_STEPS)):
+                if left[episode[0]]:
+                    left[episode[0]] -= 1
                     played.append(episode)
-        self.reset()
-        return Evaluation(
-            np.array([episode.total for episode in played]),
-            np.array([len(episode) for episode in played]),
-            np.array([episode.env_id for episode in played], np.int32),
-        )
+        self.reset(None if seed is None else int(self._more_seeds.spawn(1)[0].generate_state(1)[0] >> 1))
+        ids, returns, lengths = zip(*played, strict=True) if played else ((), (), ())
+        return Evaluation(np.array(returns, np.float64), np.array(lengths, np.int64), np.array(ids, np.int32))
 
 
 def _numbers(seed: Any) -> list[int]:

@@ -70,6 +70,27 @@ class Evaluation:
         return len(self.returns)
 
 
+class Tally:
+    """Adds up the rewards of episodes, and keeps nothing else of them. It begins where all envs do."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._return_N = np.zeros(num_envs)
+        self._length_N = np.zeros(num_envs, np.int64)
+
+    def count(self, epoch: Epoch) -> Iterator[tuple[int, float, int]]:
+        """Env, return and length of each episode that ended in this epoch."""
+        for segment in epoch.segments:
+            ids, over = segment.env_id, segment.terminated | segment.truncated
+            reward = np.where(segment.executed, segment.reward, 0.0)
+            for t in range(len(segment)):
+                self._return_N[ids] += reward[t]
+                self._length_N[ids] += segment.executed[t]
+                for i in ids[over[t]].tolist():
+                    if self._length_N[i]:  # unless a fault came before its first step
+                        yield i, float(self._return_N[i]), int(self._length_N[i])
+                    self._return_N[i] = self._length_N[i] = 0
+
+
 class EpisodeCutter:
     """Cuts epochs into episodes. What an epoch leaves unfinished is finished by the next."""
 
@@ -77,6 +98,11 @@ class EpisodeCutter:
         self._parts: dict[int, list[tuple[Segment, int, int, int]]] = {}
         # Envs whose last episode ended with the last row, so that the next row begins another.
         self._between: set[int] = set()
+
+    def forget(self) -> None:
+        """The next epoch does not go on where the last one has ended: what that left unfinished stays so."""
+        self._parts.clear()
+        self._between.clear()
 
     def cut(self, epoch: Epoch) -> Iterator[Episode]:
         """The episodes that ended in this epoch, in the order of their ends within each segment."""

@@ -46,7 +46,8 @@ class InStep:
         return Epoch([segment])
 
     def _step(self, segment: Segment, t: int) -> None:
-        obs = self._obs_tree.unflatten([leaf[t] for leaf in segment.obs_leaves])
+        # A copy: a policy may use it as it likes.
+        obs = self._obs_tree.unflatten([leaf[t].copy() for leaf in segment.obs_leaves])
         count = self._pool.num_envs
         action = self._act(obs, count)
         for column, leaf in zip(segment.action_leaves, self._action_tree.fit_batch(action, count), strict=True):

@@ -265,17 +265,18 @@ class ThreadEngine:
         end = None if timeout_s is None else monotonic() + timeout_s
         self.collected = done = self._refused
         self._refused = []
+        rung = True
         while True:
+            # Also while others keep answering, or the caller does not wait: a hung env must not hide behind that.
+            if not rung or monotonic() - self._clock.last > _SLICE_S:
+                self._give_up_hung(self._clock.lap())
             self._drain()
             if len(done) >= at_least or not self._waiting:
                 break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
-            rung = left > 0 and self._results.wait(left, min(at_least - len(done), len(self._waiting)))
-            # Also while others keep answering, or the caller does not wait: a hung env must not hide behind that.
-            if (left > 0 and not rung) or monotonic() - self._clock.last > _SLICE_S:
-                self._give_up_hung(self._clock.lap())
             if left <= 0:
                 break
+            rung = self._results.wait(left, min(at_least - len(done), len(self._waiting)))
         return done
 
     def _drain(self) -> None:

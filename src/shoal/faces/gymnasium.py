@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from shoal.batch import Batch, merge_infos
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, StateError
 from shoal.readiness import masked_ids
 from shoal.slot import Autoreset
 
@@ -72,11 +72,19 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
 
         With a mask the observations of the other envs are their last ones, as in Gymnasium. ``options`` itself is
         never changed.
+
+        Raises:
+            StateError: If one of the others is under way, so that nobody has its last observation yet.
         """
         if options is None or "reset_mask" not in options:
             batch = self.pool.reset(seed, options)
             return self._obs(batch), self._infos(batch)
         ids = masked_ids(options["reset_mask"], self.num_envs)
+        if others := sorted(set(self.pool.under_way) - set(ids.tolist())):
+            raise StateError(
+                f"options['reset_mask']: envs {others} are under way, and are to be received first; "
+                "async_reset(env_id=...) resets some envs beside them"
+            )
         rest = {key: value for key, value in options.items() if key != "reset_mask"}
         batch = self.pool.reset(_masked_seed(seed, ids, self.num_envs), rest, ids)
         latest = self.pool.latest()

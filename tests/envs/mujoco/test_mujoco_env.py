@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from shoal.errors import ArgumentError, BackendUnavailable, EnvCallError, EnvCon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from shoal import Pool
 
@@ -134,13 +134,18 @@ def test_episodes_end_where_the_env_says_or_at_the_limit(make_pool: Callable[...
     assert batch.elapsed_step[1] == 50
 
 
-@pytest.mark.parametrize("form", ["text", "file", "spec", "model"])
-def test_models_of_every_form(form: str, make_pool: Callable[..., Pool], tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["text", "file", "name", "path", "spec", "model"])
+def test_models_of_every_form(
+    form: str, make_pool: Callable[..., Pool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "model.xml"
     path.write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
     given = {
         "text": MODEL,
         "file": str(path),
+        "name": "model.xml",
+        "path": Path("model.xml"),
         "spec": mujoco.MjSpec.from_string(MODEL),
         "model": mujoco.MjModel.from_xml_string(MODEL),
     }[form]
@@ -155,7 +160,8 @@ def test_models_of_every_form(form: str, make_pool: Callable[..., Pool], tmp_pat
     [
         ("<mujoco><wrong/></mujoco>", "(?s)cannot compile.*wrong"),
         (3, "expected an MjModel, an MjSpec, XML or a file, got int"),
-        ("/no/such.xml", "there is no file"),
+        ("/no/such.xml", "there is no file /no/such.xml"),
+        ("such.xml", "there is no file /.*such.xml, nor has Gymnasium one of this name"),
         (mujoco.MjModel.from_xml_string(MODEL), "contact forces need an MjSpec"),
     ],
 )
@@ -217,6 +223,30 @@ def test_envs_with_masses_of_their_own(make_pool: Callable[..., Pool]) -> None:
     assert pool.get_attr("model", [0])[0].body("pole").mass[0] == 3.0
 
 
+def test_envs_that_are_alone_are_told_that_they_may_be_alike(make_pool: Callable[..., Pool]) -> None:
+    with pytest.warns(UserWarning, match=r"Weighted.prepare gives .*body_mass.* engine='native'"):
+        make_pool(Weighted, 2, engine="serial")
+
+
+class Aimed(Swing):
+    """Every env has a goal of its own, and nobody writes to the simulation."""
+
+    def reward(self, d: Any) -> Any:
+        super().reward(d)
+        with pytest.raises(ValueError, match="read-only"):
+            d.qpos[:, 0] *= 2
+        return np.array([10.0, 20.0, 30.0])[d.env_id]
+
+
+def test_methods_know_whose_rows_they_see(make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(Aimed, 3)
+    pool.reset(seed=1)
+    push = np.zeros((3, 1), np.float32)
+    assert pool.step(push).reward.tolist() == [10.0, 20.0, 30.0]
+    assert pool.step(push[:2], [2, 0]).reward.tolist() == [30.0, 10.0]
+    assert pool.step(push[:1], [1]).reward.tolist() == [20.0]
+
+
 @pytest.mark.parametrize("stack", [1, 3])
 def test_a_snapshot_is_exact(stack: int, make_pool: Callable[..., Pool]) -> None:
     pool = make_pool(Weighted, 3, env_kwargs={"frame_stack": stack})
@@ -250,6 +280,14 @@ def test_state_can_be_read_and_set(pool: Pool) -> None:
     assert pool.get_attr("np_random_seed") == (1, 2, 3)
     with pytest.raises(EnvCallError, match="not part of the state"):
         pool.set_attr("site_xpos", 0.0)
+
+
+def test_a_simulation_that_was_moved_goes_on_from_there(pool: Pool) -> None:
+    pool.reset(seed=1)
+    pool.set_attr("qpos", [np.r_[1.0, 2, 0, 1, 1, 0, 0, 0]] * 3)
+    pool.set_attr("qvel", [np.zeros(7)] * 3)
+    work = pool.step(np.ones((3, 1), np.float32)).fields["work"]
+    assert (np.abs(work) < 0.1).all(), "the way there was not its own"
 
 
 def test_what_an_author_raises_is_told_with_its_place(make_pool: Callable[..., Pool]) -> None:

@@ -226,6 +226,7 @@ class ProcessEngine:
         self.collected, self._refused = (done := self._refused), []
         if self._letters.outbox:
             self._send_letters()
+        self._look_now_and_then()  # also if there is enough to take at once: the dead have nothing to show
         while True:
             self.drain()
             if self.arrivals:
@@ -234,7 +235,6 @@ class ProcessEngine:
                 break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
             if left <= 0:
-                self._look_now_and_then()  # who only ever asks what is there wants to know of the dead, too
                 break
             goal = sum(self._taken) + self._stray + min(at_least - len(done), sum(self.owed))
             is_crowded = len(self.owed) - self.owed.count(0) >= self._cores

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 _IDLE_SLICE_S = 30.0
 _F_SETSIG = 10
-# What tells numeric libraries how many threads to use, and what threadpoolctl calls the library, where it knows it.
+# What tells numeric libraries how many threads to use, and what threadpoolctl calls their kind, where it knows it.
 _THREAD_VARIABLES = {
     "OMP_NUM_THREADS": "openmp",
-    "OPENBLAS_NUM_THREADS": "openblas",
-    "MKL_NUM_THREADS": "mkl",
+    "OPENBLAS_NUM_THREADS": "blas",
+    "MKL_NUM_THREADS": "blas",
     "NUMEXPR_NUM_THREADS": None,
 }
 

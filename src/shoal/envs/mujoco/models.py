@@ -16,14 +16,16 @@ ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 
 
 def find_file(name: str) -> Path:
-    """The file of a model: a path of the user's if it begins like one, else one of Gymnasium's.
+    """The file of a model: one of Gymnasium's if it has one of this name, else a path of the user's.
 
     Raises:
         ArgumentError: If there is no such file.
     """
-    path = Path(name).expanduser() if name.startswith((".", "/", "~")) else ASSETS / name
+    is_path = name.startswith((".", "/", "~"))
+    path = Path(name).expanduser() if is_path or not (ASSETS / name).is_file() else ASSETS / name
     if not path.is_file():
-        raise ArgumentError(f"xml_file: there is no file {path}")
+        beside = "" if is_path else f", nor has Gymnasium one of this name in {ASSETS}"
+        raise ArgumentError(f"model: there is no file {path.absolute()}{beside}")
     return path
 
 
@@ -64,6 +66,8 @@ def _spec(source: Any) -> mujoco.MjSpec:
         return source.copy()
     if isinstance(source, str) and source.lstrip().startswith("<"):
         return mujoco.MjSpec.from_string(source)
-    if isinstance(source, (str, Path)):
-        return mujoco.MjSpec.from_file(str(find_file(str(source))))
+    if isinstance(source, Path):
+        source = str(source.absolute())
+    if isinstance(source, str):
+        return mujoco.MjSpec.from_file(str(find_file(source)))
     raise ArgumentError(f"model: expected an MjModel, an MjSpec, XML or a file, got {type(source).__name__}")

@@ -34,10 +34,11 @@ class Sims:
     """The envs of one call, seen by the methods of a ``MujocoEnv``: fields of ``MjData`` with one row per env.
 
     After a step, positions and velocities are new, and derived fields such as ``xpos`` are those of the last substep,
-    as with ``mj_step``. Arrays may be the simulation's own: read them, and return others. Methods may leave things for
-    one another in attributes of any other name: ``reward`` is called first, then ``terminated`` and ``observe``.
+    as with ``mj_step``. Arrays may be the simulation's own, and cannot be written to. Methods may leave things for one
+    another in attributes of any other name: ``reward`` is called first, then ``terminated`` and ``observe``.
 
     Attributes:
+        env_id: Which envs of the pool these are.
         action: What the envs were told.
         before: What ``track`` returned before the step.
         after: What it returns now.
@@ -68,8 +69,15 @@ class Sims:
             raise AttributeError(f"d has no field {name!r}; fields of an env names those that it uses") from None
         # Nothing pushes at the start; the batch would show what another simulation has left there.
         value = np.zeros_like(array[self._rows]) if self.is_reset and name in CONTACT_FIELDS else array[self._rows]
+        value.flags.writeable = False
         setattr(self, name, value)
         return value
+
+    @property
+    def env_id(self) -> Ids:
+        """Which envs of the pool these are, row by row."""
+        ids: Ids = np.arange(len(self._arrays["qpos"]), dtype=np.int32)[self._rows]
+        return ids
 
 
 class MujocoSim:
@@ -214,6 +222,18 @@ class MujocoSim:
             self._tracked[ids] = state["tracked"]
         for name, array in self._own_model.items():
             array[ids] = state[f"model.{name}"]
+
+    @property
+    def own_fields(self) -> tuple[str, ...]:
+        """What ``prepare`` has made different for each env."""
+        return tuple(self._own_model)
+
+    def note_move(self, env_id: int) -> None:
+        """Somebody has put a simulation elsewhere: what is tracked of it begins there."""
+        if self._tracked is not None:
+            ids = np.array([env_id], np.int32)
+            self._run(self.batch.forward, ids)
+            self._tracked[ids] = self.kind.track(Sims(self.arrays, ids, self.kind.dt))
 
     def renew(self, env_id: int) -> None:
         """A reset is all that a simulation needs."""

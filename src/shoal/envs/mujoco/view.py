@@ -59,6 +59,7 @@ class MujocoView:
         """Put the simulation elsewhere."""
         self._sim.arrays["qpos"][self._env_id] = qpos
         self._sim.arrays["qvel"][self._env_id] = qvel
+        self._sim.note_move(self._env_id)
 
     def render(self, camera_id: int | None = None) -> Any:
         """A picture of it, from the camera that it was made with or another one."""
@@ -89,3 +90,4 @@ class MujocoView:
         if array is None or not array.flags.writeable:
             raise AttributeError(f"{type(self._sim.kind).__name__}: {name!r} is not part of the state of an env")
         array[self._env_id] = value
+        self._sim.note_move(self._env_id)
