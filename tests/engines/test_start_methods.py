@@ -109,6 +109,14 @@ def test_the_seed_of_a_pool_seeds_the_generators_of_its_workers(make: Callable[.
     assert set(first).isdisjoint(other)
 
 
+def test_workers_have_the_environment_of_now(make: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("one", "two"):  # the fork server is older than the second
+        monkeypatch.setenv("SHOAL_TEST_VARIABLE", value)
+        assert {told["SHOAL_TEST_VARIABLE"] for told in make().call("variables")} == {value}
+    monkeypatch.delenv("SHOAL_TEST_VARIABLE")
+    assert all("SHOAL_TEST_VARIABLE" not in told for told in make().call("variables"))
+
+
 def test_numeric_libraries_in_workers_use_one_thread(
     make: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +127,7 @@ def test_numeric_libraries_in_workers_use_one_thread(
     assert "OMP_NUM_THREADS" not in os.environ
 
 
-@pytest.mark.parametrize("method", ["fork!", "spawn"])  # the fork server keeps the environment it was started with
+@pytest.mark.parametrize("method", METHODS)
 def test_a_thread_count_that_the_user_has_set_is_kept(
     method: str, make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +149,15 @@ def test_libraries_that_are_loaded_already_keep_what_the_user_has_set(
     monkeypatch.setenv(variable, "2")
     pool = make_pool(looking(), 1, engine="process", num_workers=1, start_method="spawn")
     assert pool.call("blas_threads")[0] in (threads, None)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("threadpoolctl") is None, reason="threadpoolctl is not installed")
+def test_libraries_that_are_loaded_already_use_one_thread(
+    make: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    assert set(make().call("blas_threads")) <= {1, None}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")

@@ -35,7 +35,6 @@ _EXTRAS = (
     "tensordict",
     "mujoco",
     "ale_py",
-    "ray",
     "psutil",
     "rich",
     "dm_control",

@@ -22,9 +22,10 @@ from shoal.arguments import check_choice
 from shoal.arrays import Arena
 from shoal.cgroups import oom_kills
 from shoal.engines.process import worker as worker_module
+from shoal.engines.process.surroundings import single_threaded_libraries, unset_thread_variables
 from shoal.engines.process.threads import foreign_threads
 from shoal.engines.process.wire import Channel, FrameError, WireError
-from shoal.engines.process.worker import Boot, SharedFd, single_threaded_libraries, unset_thread_variables
+from shoal.engines.process.worker import Boot, SharedFd
 from shoal.errors import ResourceError
 from shoal.machine import descendants, peak_resident_bytes, resident_bytes
 from shoal.streams import keep_streams_taken
@@ -319,7 +320,7 @@ def _start(boot: Boot, method: str) -> Any:
     context = multiprocessing.get_context(method)
     with _starting, _without_main():
         # Not before: what another pool sets while it starts its workers is not the user's.
-        boot = replace(boot, limited=unset_thread_variables())
+        boot = replace(boot, limited=unset_thread_variables(), environ=dict(os.environ))
         # Not daemonic: envs may start processes of their own. The lifeline ends workers that nobody closes.
         process = context.Process(  # type: ignore[attr-defined]
             target=worker_module.main, args=(boot,), name=f"shoal-worker-{boot.worker}"

@@ -8,16 +8,13 @@ even if an env hangs in C code with the GIL held.
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import fcntl
 import os
-import random
 import signal
 import socket
-import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
@@ -27,7 +24,7 @@ import numpy as np
 from shoal.arrays import Arena, Rows
 from shoal.engines.base import Command, EngineConfig, Request
 from shoal.engines.lane import Lane
-from shoal.engines.process import shipping
+from shoal.engines.process import shipping, surroundings
 from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.forms import FormWriter
 from shoal.engines.process.letters import Mailbox
@@ -40,19 +37,12 @@ from shoal.machine import pin_thread
 from shoal.streams import above_streams, keep_streams_taken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     from shoal.spec import EnvSpec
 
 _IDLE_SLICE_S = 30.0
 _F_SETSIG = 10
-# What tells numeric libraries how many threads to use, and what threadpoolctl calls their kind, where it knows it.
-_THREAD_VARIABLES = {
-    "OMP_NUM_THREADS": "openmp",
-    "OPENBLAS_NUM_THREADS": "blas",
-    "MKL_NUM_THREADS": "blas",
-    "NUMEXPR_NUM_THREADS": None,
-}
 
 
 class SharedFd:
@@ -93,6 +83,7 @@ class Boot:
     generation: int = 0
     seat: int = 0
     limited: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def env_ids(self) -> list[int]:
@@ -107,30 +98,12 @@ class Boot:
         return seeds
 
 
-def unset_thread_variables() -> tuple[str, ...]:
-    """The variables that the user has left to us. The first speaks for all: the other libraries look there too."""
-    if "OMP_NUM_THREADS" in os.environ:
-        return ()
-    return tuple(name for name in _THREAD_VARIABLES if name not in os.environ)
-
-
-@contextlib.contextmanager
-def single_threaded_libraries(variables: tuple[str, ...]) -> Iterator[None]:
-    """Tell numeric libraries that load meanwhile to use one thread: the envs are the parallelism."""
-    os.environ.update(dict.fromkeys(variables, "1"))
-    try:
-        yield
-    finally:
-        for name in variables:
-            os.environ.pop(name, None)
-
-
 def main(boot: Boot) -> None:
     """Entry point of the worker process."""
     keep_streams_taken()
     _settle(boot)
     worker = Worker(boot)
-    with single_threaded_libraries(boot.limited):
+    with surroundings.single_threaded_libraries(boot.limited):
         worker.serve()
     worker.channel.close()
 
@@ -152,27 +125,8 @@ def _settle(boot: Boot) -> None:
     faulthandler.register(signal.SIGUSR1, file=boot.stacks.fd, all_threads=True)
     faulthandler.enable(file=boot.stacks.fd)
     pin_thread(boot.config.affinity, boot.seat)
-    # Forked workers share the parent's generators: without this, every env that uses them would draw the same.
-    random.seed(boot.seeds[0])
-    np.random.seed(boot.seeds[1])
-
-
-def _seed_torch(boot: Boot) -> None:
-    """The same for torch, whose generator is also the same in every process that has just imported it."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.manual_seed(boot.seeds[2])
-
-
-def _limit_loaded_libraries(variables: tuple[str, ...]) -> None:
-    """One thread for libraries that were loaded before the limit could be set in the environment."""
-    if "torch" in sys.modules and {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}.issubset(variables):
-        sys.modules["torch"].set_num_threads(1)
-    limits = {name: 1 for variable in variables if (name := _THREAD_VARIABLES[variable])}
-    if limits:
-        with contextlib.suppress(ImportError):
-            from threadpoolctl import threadpool_limits
-
-            threadpool_limits(limits)
+    surroundings.seed_generators(boot.seeds)
+    surroundings.adopt_environment(boot.environ)
 
 
 class Worker:
@@ -220,8 +174,8 @@ class Worker:
         config = replace(boot.config, factories=dict(zip(boot.env_ids, unpacked, strict=True)))
         self.lanes = [Lane(config, ids, boot.worker, copies_infos=False) for _, ids in boot.lanes]
         # What loads from now on sees the limit in its environment.
-        _limit_loaded_libraries(boot.limited)
-        _seed_torch(boot)
+        surroundings.limit_loaded_libraries(boot.limited)
+        surroundings.seed_torch(boot.seeds)
 
     def _build(self) -> list[Fault]:
         faults: list[Fault] = []
