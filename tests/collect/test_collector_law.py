@@ -117,6 +117,48 @@ def test_a_segment_has_the_rows_before_and_after(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("batch_size", [None, 2])
+def test_an_epoch_may_last_until_every_env_is_done(mode: str, batch_size: int | None) -> None:
+    with shoal.make_pool(fns(), engine="serial", autoreset=mode, batch_size=batch_size) as pool:
+        collector = shoal.Collector(pool, policy, seed=5)
+        for _ in range(3):
+            epoch = collector.collect()
+            ends = [(segment.terminated | segment.truncated).any(0) for segment in epoch.segments]
+            assert np.concatenate(ends).all()
+            assert sorted(i for segment in epoch.segments for i in segment.env_id.tolist()) == list(
+                range(pool.num_envs)
+            )
+
+
+def test_epochs_of_any_length_together_are_one_long_run() -> None:
+    def run(*parts: int | None) -> Any:
+        with shoal.make_pool("CartPole-v1", 3, engine="serial") as pool:
+            collector = shoal.Collector(pool, lambda obs: np.zeros(len(obs), np.int64), seed=5)
+            epochs = [collector.collect(part) for part in parts]
+            return [len(epoch.segment) for epoch in epochs], [epoch.transitions() for epoch in epochs]
+
+    lengths, parts = run(None, 4, None, 100, None)
+    ended, (whole,) = run(sum(lengths))
+    assert ended == [sum(lengths)]
+    assert len(lengths) == 5
+    assert lengths[0] < 20, "no longer than it has to be"
+    for name in ("obs", "reward", "next_obs", "terminated"):
+        np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))
+
+
+def test_a_dropped_env_is_not_waited_for() -> None:
+    fns = [partial(CountingEnv, episode_length=200), partial(FaultEnv, "raise", at=3, episode_length=500)]
+    with shoal.make_pool(fns, engine="serial", on_fault="drop") as pool:
+        assert len(shoal.Collector(pool, lambda obs: [0] * len(obs), seed=1).collect().segment) == 200
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5, "5"])
+def test_numbers_of_steps_that_are_none_are_refused(steps: Any) -> None:
+    with shoal.make_pool("CartPole-v1", 2, engine="serial") as pool, pytest.raises(shoal.errors.ArgumentError):
+        shoal.Collector(pool).collect(steps)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("batch_size", [None, 2])
 def test_episodes_are_whole(mode: str, batch_size: int | None) -> None:
     with shoal.make_pool(fns(), engine="serial", autoreset=mode, batch_size=batch_size) as pool:
         episodes = []

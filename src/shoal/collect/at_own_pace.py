@@ -60,15 +60,16 @@ class AtOwnPace:
         self._streams = [Stream() for _ in self._streams]
         self._has_begun = False
 
-    def run(self, steps: int, seed: Any = None) -> Epoch:
-        """Take as many rows as if every env had been stepped ``steps`` times."""
+    def run(self, steps: int | None, seed: Any = None) -> Epoch:
+        """Take as many rows as if every env had been stepped ``steps`` times, or until each has ended an episode."""
         if not self._has_begun:
             self._pool.async_reset(seed=seed)
             self._has_begun = True
-        wanted = steps * self._pool.num_envs
-        while wanted > 0:
+        wanted, unended = (steps or 0) * self._pool.num_envs, set(range(self._pool.num_envs))
+        while wanted > 0 if steps else unended:
             batch = self._pool.recv()
             wanted -= self._take(batch)
+            unended.difference_update(batch.env_id[batch.terminated | batch.truncated].tolist(), self._pool.dropped)
             self._answer(batch)
         epoch = Epoch([self._segment(i) for i, stream in enumerate(self._streams) if stream.reward])
         for stream in self._streams:

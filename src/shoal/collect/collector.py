@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.arguments import check_count
 from shoal.collect.at_own_pace import AtOwnPace
 from shoal.collect.episodes import Episode, EpisodeCutter, Evaluation, Tally
 from shoal.collect.in_step import InStep
@@ -64,10 +65,12 @@ class Collector:
         self._turns += 1
         self._recorder.forget()
 
-    def collect(self, steps: int) -> Epoch:
-        """Step every env ``steps`` times, or take as many rows from an asynchronous pool."""
-        if steps < 1:
-            raise ArgumentError(f"steps: expected at least 1, got {steps}")
+    def collect(self, steps: int | None = None) -> Epoch:
+        """Step every env ``steps`` times, or take as many rows from an asynchronous pool.
+
+        Without a number, go on until an episode has ended in every env. Envs that were dropped are not waited for.
+        """
+        check_count("steps", steps)
         if self._rows_read is not None and self._rows_read != self.pool.rows_read:
             raise StateError("somebody else has used the pool since the last epoch: reset() the collector to go on")
         seed, self._seed = self._seed, None
@@ -82,7 +85,7 @@ class Collector:
         self._rows_read = self.pool.rows_read
         return epoch
 
-    def epochs(self, steps: int, count: int | None = None) -> Iterator[Epoch]:
+    def epochs(self, steps: int | None = None, count: int | None = None) -> Iterator[Epoch]:
         """One epoch after the other, ``count`` of them or without end."""
         done = 0
         while count is None or done < count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
     from shoal.batch import Batch
     from shoal.pool import Pool
+
+
+_SOME_STEPS = 64  # to begin with, where nobody knows how many there will be
 
 
 class InStep:
@@ -30,19 +34,26 @@ class InStep:
         """Begin with a reset, whatever came before."""
         self._last = None
 
-    def run(self, steps: int, seed: Any = None) -> Epoch:
-        """Step every env ``steps`` times."""
+    def run(self, steps: int | None, seed: Any = None) -> Epoch:
+        """Step every env ``steps`` times, or until an episode has ended in each."""
         if self._last is None:
             batch = self._pool.reset(seed=seed)
             self._last, self._first_N = self._obs_tree.flatten(batch.obs), batch.first
-        segment = self._blank(steps)
+        segment = self._blank(steps or _SOME_STEPS)
         for leaf, last in zip(segment.obs_leaves, self._last, strict=True):
             leaf[0] = last
         segment.first[0] = self._first_N
-        for t in range(steps):
-            self._step(segment, t)
-        self._last = [leaf[steps].copy() for leaf in segment.obs_leaves]
-        self._first_N = segment.first[steps].copy()
+        done, has_ended_N = 0, np.zeros(self._pool.num_envs, np.bool_)
+        while done < steps if steps else not has_ended_N.all():
+            if done == len(segment):
+                segment = _resized(segment, 2 * done)
+            self._step(segment, done)
+            has_ended_N |= segment.terminated[done] | segment.truncated[done]
+            has_ended_N[list(self._pool.dropped)] = True
+            done += 1
+        segment = segment if done == len(segment) else _resized(segment, done)
+        self._last = [leaf[done].copy() for leaf in segment.obs_leaves]
+        self._first_N = segment.first[done].copy()
         return Epoch([segment])
 
     def _step(self, segment: Segment, t: int) -> None:
@@ -91,6 +102,26 @@ class InStep:
             obs_tree=self._obs_tree,
             action_tree=self._action_tree,
         )
+
+
+def _resized(segment: Segment, steps: int) -> Segment:
+    """A segment of another length, with room behind what it has or without what comes last."""
+
+    def fit(array: np.ndarray[Any, Any], rows: int) -> np.ndarray[Any, Any]:
+        fitted = np.empty((rows, *array.shape[1:]), array.dtype)
+        fitted[: len(array)] = array[:rows]
+        return fitted
+
+    return replace(
+        segment,
+        obs_leaves=[fit(leaf, steps + 1) for leaf in segment.obs_leaves],
+        action_leaves=[fit(leaf, steps) for leaf in segment.action_leaves],
+        reward=fit(segment.reward, steps),
+        terminated=fit(segment.terminated, steps),
+        truncated=fit(segment.truncated, steps),
+        executed=fit(segment.executed, steps),
+        first=fit(segment.first, steps + 1),
+    )
 
 
 def failed_rows(batch: Batch, dropped: frozenset[int]) -> list[int]:
