@@ -228,3 +228,9 @@ def test_the_first_leaf_that_disagrees_is_named(other: dict[str, Any], message: 
     factories = [functools.partial(SampleEnv, space) for space in (mine, spaces.Dict(other))]
     with pytest.raises(EnvConstructError, match=message):
         shoal.make_vec(factories, engine="serial")
+
+
+@pytest.mark.parametrize("engine", ["serial", "thread", "process"])
+@pytest.mark.parametrize("patience", [float("inf"), 1e10])
+def test_a_pool_may_be_given_any_time_to_close(engine: str, patience: float) -> None:
+    shoal.make_pool(CountingEnv, 2, engine=engine, close_timeout=patience).close()

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 # Views stay valid for one further call, and the call after that writes to a block nobody looks at.
 _VIEW_BLOCKS = 3
-_LONGEST_CLOSE_S = 1e6  # what the system can be asked to wait for
 _CHECKS = ("always", "first", "off")
 
 
@@ -107,7 +106,7 @@ def make_pool(
         max_episode_steps=recipe.max_episode_steps,
         check=check,
         blocks=1 if copy or is_async else _VIEW_BLOCKS,
-        timeouts=Timeouts(construct_timeout, reset_timeout, step_timeout, min(close_timeout, _LONGEST_CLOSE_S)),
+        timeouts=Timeouts(construct_timeout, reset_timeout, step_timeout, close_timeout),
         one_by_one=is_async,
         num_workers=num_workers,
         threads_per_worker=threads_per_worker,

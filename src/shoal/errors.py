@@ -8,6 +8,7 @@
     │   │   ├── UnknownKind   there is no manager of this name
     │   │   └── UnknownTask   no task has this id
     │   ├── MissingSetting    a config of DI-engine's dialect lacks a key
+    │   ├── WrongType         an argument is of another type than it has to be, or has a name that nobody knows
     │   ├── WrongSeed         what was given as a seed is none
     │   ├── WrongMask         what was given as a mask of envs is none
     │   └── UnknownEnv        a manager has no env of this id
@@ -89,6 +90,10 @@ class UnknownKind(WrongSetting, KeyError):
 
 class MissingSetting(ArgumentError, AttributeError):
     """A config of DI-engine's dialect lacks a key."""
+
+
+class WrongType(ArgumentError, TypeError):
+    """An argument is of another type than it has to be, or has a name that nobody knows."""
 
 
 class WrongSeed(ArgumentError, TypeError):

@@ -205,8 +205,18 @@ def test_gymnasiums_functional_ids_are_those_of_the_compiled_envs(make: Any) -> 
     "config", [{"num_envs": 2.0}, {"num_envs": "2"}, {"num_envs": None}, {"seed": 1.5}, {"num_envs": 1, "seed": [1.5]}]
 )
 def test_numbers_of_the_wrong_kind_are_type_errors(make: Any, config: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match="expected an int"):
+    with pytest.raises(TypeError, match="expected an int") as caught:
         make(**config)
+    assert isinstance(caught.value, ArgumentError)
+
+
+@pytest.mark.parametrize(
+    "config", [{"env_seed": 3}, {"env_seed": None}, {"reward_threshold": "a"}, {"nope": 1}], ids=str
+)
+def test_what_is_no_value_at_all_is_of_both_kinds(make: Any, config: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(config))) as caught:
+        make(**config)
+    assert isinstance(caught.value, TypeError)
 
 
 @pytest.mark.parametrize("door", [shoal.make, shoal.make_gym, shoal.make_dm, shoal.make_spec])

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.errors import ArgumentError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -132,7 +134,7 @@ class Epoch:
             ValueError: If there are several, because the pool is asynchronous.
         """
         if len(self.segments) != 1:
-            raise ValueError(f"an epoch of {len(self.segments)} segments: an asynchronous pool gives one per env")
+            raise ArgumentError(f"an epoch of {len(self.segments)} segments: an asynchronous pool gives one per env")
         return self.segments[0]
 
     @property

@@ -82,6 +82,9 @@ class Extra:
     is_answer: bool = False
 
 
+_LONGEST_CLOSE_S = 1e6  # for longer than that, the system cannot be asked to wait
+
+
 @dataclass(frozen=True)
 class Timeouts:
     """Seconds an env may take; None waits for ever."""
@@ -94,6 +97,7 @@ class Timeouts:
     def __post_init__(self) -> None:
         for name in ("construct", "reset", "step", "close"):
             check_seconds(f"{name}_timeout", getattr(self, name), may_be_none=name != "close")
+        object.__setattr__(self, "close", min(float(self.close), _LONGEST_CLOSE_S))
 
     def of(self, command: Command, *, is_building: bool = False) -> float | None:
         """How long one env may take for this command; calls are as patient as resets."""

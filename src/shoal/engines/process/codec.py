@@ -135,7 +135,8 @@ def _encode(out: bytearray, value: Any, path: str, allow_pickle: bool, depth: in
         else:
             raise SpecError(
                 f"{path}: {kind.__module__}.{kind.__qualname__} is not plain data, so it cannot leave the worker; "
-                "leave it out, turn it into numbers, strings or arrays, or make the pool with allow_pickle=True"
+                "leave it out, turn it into numbers, strings or arrays, or make the pool with make_vec or make_pool, "
+                "and allow_pickle=True"
             )
     except ShoalError:
         raise

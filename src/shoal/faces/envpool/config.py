@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.errors import ArgumentError, WrongSetting
+from shoal.errors import ArgumentError, WrongSetting, WrongType
 from shoal.faces.envpool import dialect
 from shoal.seeding import entropy
 from shoal.slot import Autoreset
@@ -130,7 +130,7 @@ def _refuse_unknown(task_id: str, given: Mapping[str, Any], known: Sequence[str]
         if name not in known:
             close = difflib.get_close_matches(name, known, n=3)
             hint = f"; did you mean {', '.join(close)}?" if close else f"; it knows {', '.join(known)}"
-            raise TypeError(f"{task_id} got an unexpected keyword argument {name!r}{hint}")
+            raise WrongType(f"{task_id} got an unexpected keyword argument {name!r}{hint}")
 
 
 def _checked(config: dict[str, Any], given: set[str]) -> dict[str, Any]:
@@ -156,7 +156,10 @@ def _checked(config: dict[str, Any], given: set[str]) -> dict[str, Any]:
     if config["max_episode_steps"] < 0:
         raise WrongSetting(f"max_episode_steps: expected at least 1, got {limit}")
     if config["reward_threshold"] is not None:
-        config["reward_threshold"] = float(config["reward_threshold"])
+        try:
+            config["reward_threshold"] = float(config["reward_threshold"])
+        except (TypeError, ValueError):
+            raise WrongType(f"reward_threshold: expected a number, got {config['reward_threshold']!r}") from None
     config["autoreset"] = str(Autoreset.parse(config["autoreset"]))
     return config
 
@@ -165,11 +168,13 @@ def _integer(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}: expected an int, got {value!r}") from None
+        raise WrongType(f"{name}: expected an int, got {value!r}") from None
 
 
 def _seeds(seed: Any, env_seed: Any, given: set[str], num_envs: int) -> tuple[int, list[int]]:
     """``seed`` and ``env_seed`` as the config shows them: one of the two says everything."""
+    if not isinstance(env_seed, Sequence) and not np.ndim(env_seed):
+        raise WrongType(f"env_seed: expected one seed per env, got {env_seed!r}")
     if isinstance(seed, Sequence) or np.ndim(seed):
         if len(env_seed):
             raise WrongSetting("seed: a list of seeds and env_seed were both given")

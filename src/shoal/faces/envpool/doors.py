@@ -32,6 +32,7 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
             - ``batch_size``: rows per ``recv``. Smaller than ``num_envs``, it makes the pool asynchronous.
             - ``num_threads``: workers; 0 leaves the number to shoal.
             - ``seed``: one int (env ``i`` gets ``seed + i``), one seed per env, or None for a fresh one; 42 by default.
+              ``env_seed`` is the same with one seed per env.
             - ``max_episode_steps``, ``reward_threshold``: in place of the task's own.
             - ``thread_affinity_offset``: the first CPU to pin workers to; -1 pins none.
             - ``autoreset``: ``"next_step"`` as in EnvPool, ``"same_step"``, which has the last observations in
