@@ -131,6 +131,10 @@ BAD_ARGUMENTS = [
         for name in ("construct_timeout", "reset_timeout", "step_timeout", "close_timeout")
         for value in ("1", 0, -1.0, float("nan"))
     ],
+    ({"env_kwargs": 5}, "env_kwargs: expected a mapping, or a list with one per env, got 5"),
+    ({"env_kwargs": [5, 6]}, "env_kwargs: expected a mapping"),
+    ({"env_kwargs": "ab"}, "env_kwargs: expected a mapping"),
+    ({"wrappers": 5}, "wrappers: expected a list of callables, got 5"),
     ({"close_timeout": None}, "close_timeout: expected seconds, more than 0, got None"),
     ({"affinity": []}, r"affinity: expected some of the CPUs \[.*\], got \[\]"),
     ({"affinity": [10**6]}, r"affinity: expected some of the CPUs .*, got \[1000000\]"),

@@ -1182,3 +1182,34 @@ def test_an_env_that_failed_has_failed_still_after_a_call_that_fails(engine: str
     with pytest.raises(StateError, match=r"envs \[1\] failed earlier"):
         pool.step([0], env_id=[1])
     assert pool.reset(seed=1).elapsed_step.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timeout": "1"},
+        {"timeout": -1},
+        {"timeout": float("nan")},
+        {"max_wait": "x"},
+        {"min_batch": 2.5},
+        {"min_batch": -1},
+    ],
+    ids=str,
+)
+def test_patience_that_is_none_is_refused_and_nothing_is_lost(wrong: Any, make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(CountingEnv, 2, engine="serial")
+    pool.async_reset(seed=1)
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        pool.recv(**wrong)
+    assert len(pool.recv(timeout=5)) == 2
+
+
+@pytest.mark.parametrize("options", [3, "x", [3, 4]], ids=repr)
+def test_options_that_are_none_are_refused(options: Any, make_pool: Callable[..., Pool]) -> None:
+    with pytest.raises(ArgumentError, match="options: expected"):
+        make_pool(CountingEnv, 2, engine="serial").reset(options=options)
+    with (
+        shoal.make_vec(CountingEnv, 2, engine="serial") as envs,
+        pytest.raises(ArgumentError, match="options: expected"),
+    ):
+        envs.reset(options=options)

@@ -50,6 +50,14 @@ def check_seconds(name: str, value: Any, *, may_be_none: bool = True) -> None:
         raise ArgumentError(f"{name}: expected seconds, more than 0{rest}, got {value!r}")
 
 
+def check_patience(**waits: Any) -> None:
+    """See that values are times that somebody is ready to wait, or None."""
+    for name, value in waits.items():
+        # Written so that NaN, for which every comparison is false, is refused.
+        if value is not None and (isinstance(value, str) or not hasattr(value, "__float__") or not value >= 0):
+            raise ArgumentError(f"{name}: expected seconds, at least 0, or None, got {value!r}")
+
+
 def check_cpus(name: str, value: Any) -> tuple[int, ...] | None:
     """The CPUs that workers are to run on, each of which this process may use; None if that is left to the system."""
     if value is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from shoal.arguments import check_count, check_patience
 from shoal.asking import Asking
 from shoal.dispatch import Dispatch, Ids, Wishes
 from shoal.errors import ActionError, NothingInFlight, StateError
@@ -183,7 +184,11 @@ class Pool:
         Raises:
             NothingInFlight: If nothing was sent whose result could come.
             FaultError: If an env failed. The other rows stay, and the next ``recv`` returns them.
+            ArgumentError: If one of the arguments is neither None nor such a number.
         """
+        if timeout is not None or min_batch is not None or max_wait is not None:
+            check_patience(timeout=timeout, max_wait=max_wait)
+            check_count("min_batch", min_batch, low=0)
         with self._gate.receiving.knock(), self._gate.receiving:
             self._dispatch.settle()
             if not self._gate.has_sender:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,7 +140,7 @@ def options_of(ids: Sequence[int], options: Any) -> list[dict[str, Any] | None]:
     """The reset options of each env: one dict is for all of them, a list has one per env.
 
     Raises:
-        ArgumentError: If a list has another length, or entries that are neither dict nor None.
+        ArgumentError: If it is neither, or a list has another length, or entries that are neither dict nor None.
 
     Example:
         >>> options_of([4, 7], {"level": 1})
@@ -150,8 +151,10 @@ def options_of(ids: Sequence[int], options: Any) -> list[dict[str, Any] | None]:
     if options is None:
         return [None] * len(ids)
     # Each env gets its own, so that what one of them does to it is seen by no other, and not by the caller.
-    if not isinstance(options, (list, tuple)):
+    if isinstance(options, Mapping):
         return [copy_leaves(options) for _ in ids]
+    if not isinstance(options, (list, tuple)):
+        raise ArgumentError(f"options: expected a dict, or a list with one per env that is reset, got {options!r}")
     if len(options) != len(ids):
         raise ArgumentError(f"options: expected {len(ids)} dicts, one per env that is reset, got {len(options)}")
     if odd := [type(own).__name__ for own in options if not (own is None or isinstance(own, dict))]:

@@ -164,7 +164,8 @@ def recipe_for(
         max_episode_steps: A time limit in place of the registered one.
     """
     check_count("max_episode_steps", max_episode_steps)
-    if callable(wrappers) or (wrappers is not None and not all(map(callable, wrappers))):
+    is_list = isinstance(wrappers, Iterable) and not callable(wrappers)
+    if wrappers is not None and not (is_list and all(map(callable, wrappers))):
         raise ArgumentError(f"wrappers: expected a list of callables, got {wrappers!r}")
     sources = _sources(env, num_envs)
     kwargs = _kwargs_per_env(env_kwargs, len(sources))
@@ -236,6 +237,8 @@ def _source(env: Any) -> Any:
 def _kwargs_per_env(env_kwargs: EnvKwargs, num_envs: int) -> list[dict[str, Any]]:
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         return [dict(env_kwargs or {})] * num_envs
+    if not isinstance(env_kwargs, Sequence) or not all(isinstance(own, Mapping) for own in env_kwargs):
+        raise ArgumentError(f"env_kwargs: expected a mapping, or a list with one per env, got {env_kwargs!r}")
     if len(env_kwargs) != num_envs:
         raise ArgumentError(f"env_kwargs: expected {num_envs} mappings, one per env, got {len(env_kwargs)}")
     return [dict(own) for own in env_kwargs]

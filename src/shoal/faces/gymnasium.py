@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         Raises:
             StateError: If one of the others is under way, so that nobody has its last observation yet.
         """
-        if options is None or "reset_mask" not in options:
+        if not isinstance(options, Mapping) or "reset_mask" not in options:
             batch = self.pool.reset(seed, options)
             return self._obs(batch), self._infos(batch)
         ids = masked_ids(options["reset_mask"], self.num_envs)
