@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import shoal
 from shoal.collect import load_dataset, write_dataset
-from shoal.collect.minari_export import to_minari
+from shoal.collect.minari_export import check_spaces, to_minari
 from shoal.errors import ArgumentError, BackendUnavailable
 from shoal.testing import CountingEnv, DictTupleEnv, SampleEnv
 
@@ -120,6 +120,29 @@ def test_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for place, name in (("data", "shoal-v0"), (".", "other-v0")):
         monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / place))
         assert minari.load_dataset(name).total_steps == 30
+
+
+class Vague(spaces.Space[Any]):
+    """A space that nobody knows."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return "something"
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str)
+
+
+class VagueEnv(SampleEnv):
+    def __init__(self) -> None:
+        super().__init__(spaces.Dict(a=Vague()), spaces.Discrete(2))
+
+
+def test_spaces_that_minari_does_not_know_are_refused_before_anything_is_collected() -> None:
+    with (
+        shoal.make_pool(VagueEnv, 1, engine="serial") as pool,
+        pytest.raises(ArgumentError, match=r"VagueEnv: Minari cannot keep its observation space"),
+    ):
+        check_spaces(pool.spec)
 
 
 def test_a_name_without_a_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from shoal.cli.drive import Progress
 from shoal.collect.dataset import STORY, load_dataset
 from shoal.collect.folder import Existing, clear, clear_minari, find_story
 from shoal.collect.formats import check_format
-from shoal.collect.minari_export import check_minari, to_minari
+from shoal.collect.minari_export import check_minari, check_spaces, to_minari
 from shoal.collect.writing import Written, write_dataset
 from shoal.errors import ArgumentError
 from shoal.pool import Pool
@@ -173,6 +173,8 @@ def _collect(request: Request, to_collect: int, *, quiet: bool) -> dict[str, Any
             autoreset="same_step",
         ) as pool,
     ):
+        if request.format == "minari":
+            check_spaces(pool.spec)
         try:
             written = write_dataset(
                 pool,

@@ -33,6 +33,18 @@ def check_minari(folder: Path) -> None:
     _minari()
 
 
+def check_spaces(spec: EnvSpec) -> None:
+    """Raise if Minari cannot keep what envs of this contract observe or do, before anything is collected."""
+    _minari()
+    from minari.serialization import serialize_space
+
+    for what, tree in (("observation", spec.observation), ("action", spec.action)):
+        try:
+            serialize_space(tree.space)
+        except NotImplementedError as error:
+            raise ArgumentError(f"{spec.id}: Minari cannot keep its {what} space {tree.space}") from error
+
+
 def to_minari(dataset: Dataset, folder: str | os.PathLike[str], spec: EnvSpec) -> None:
     """Write a dataset as a Minari dataset called ``folder``, in the folder above it.
 
@@ -44,11 +56,12 @@ def to_minari(dataset: Dataset, folder: str | os.PathLike[str], spec: EnvSpec) -
         spec: The spec of the pool that the data are from: ``pool.spec``.
 
     Raises:
-        ArgumentError: If the name is none that Minari allows.
+        ArgumentError: If the name is none that Minari allows, or it cannot keep the env's spaces.
         BackendUnavailable: If Minari is not installed.
     """
     path = Path(folder)
     check_minari(path)
+    check_spaces(spec)
     draft = path.parent / f".{path.name}.minari"
     with disk_errors(path):
         shutil.rmtree(draft, ignore_errors=True)  # left by a run that was killed
