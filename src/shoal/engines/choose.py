@@ -108,7 +108,7 @@ def _choose(config: EngineConfig) -> tuple[str, str]:
     if _wants_workers(config):
         return "process", "workers were asked for"
     try:
-        step_s, cpu_share = _measure(config)
+        step_s, cpu_share, trapped = _measure(config)
     except ShoalError as error:
         # The real start will meet the same trouble and report it properly.
         return "process", f"the env could not be measured ({error})"
@@ -118,6 +118,8 @@ def _choose(config: EngineConfig) -> tuple[str, str]:
     batch_s = step_s * config.num_envs
     if usable_cores() == 1 or batch_s < _WORTH_SHARING_S:
         return "serial", f"{told}, so a batch of {config.num_envs} is too short to share between processes"
+    if trapped and not config.allow_pickle:
+        return "serial", f"it has to stay in this process: {trapped}"
     return "process", f"{told}, so a batch of {config.num_envs} is worth sharing between {usable_cores()} cores"
 
 
@@ -142,8 +144,8 @@ def _compiled_or_plain(config: EngineConfig) -> tuple[str, str]:
     return "serial", "the env could be compiled, but numba is not installed"
 
 
-def _measure(config: EngineConfig) -> tuple[float, float]:
-    """Seconds per step of a throw-away env, and the share of it spent on the CPU; in a process of its own."""
+def _measure(config: EngineConfig) -> tuple[float, float, str]:
+    """Seconds per step of an env in a process of its own, the share of them on the CPU, and what cannot leave it."""
     process: Any = _class_of("process")
     engine = process(replace(config, factories=[config.factories[0]], num_workers=1, threads_per_worker=1))
     engine.start()
@@ -152,7 +154,7 @@ def _measure(config: EngineConfig) -> tuple[float, float]:
         engine.collect(1, None)
         if 0 in engine.faults:
             raise engine.faults[0].to_error()
-        step_s, cpu_share = engine.extras[0].value
-        return float(step_s), float(cpu_share)
+        step_s, cpu_share, trapped = engine.extras[0].value
+        return float(step_s), float(cpu_share), str(trapped)
     finally:
         engine.close()

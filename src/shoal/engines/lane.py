@@ -26,7 +26,7 @@ from shoal.engines.base import (
     Request,
     row_layout,
 )
-from shoal.engines.measuring import measure
+from shoal.engines.measuring import measure, why_it_must_stay
 from shoal.errors import SpecError, StateError
 from shoal.faults import Fault, fault_from
 from shoal.keeping import keep, objection, put_back
@@ -332,7 +332,7 @@ def answer(env: Any, call: Call) -> Any:
     """What a CALL on an env returns."""
     operation, name, args, kwargs = call
     if operation == "measure":
-        return measure(env)
+        return *measure(env), why_it_must_stay(env)
     if operation == "set":
         setter = getattr(env, "set_wrapper_attr", None)
         return setter(name, *args) if setter else setattr(env, name, *args)

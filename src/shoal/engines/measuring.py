@@ -1,4 +1,4 @@
-"""How long an env's step takes, and how much of that it needs a core for."""
+"""How long an env's step takes, how much of that it needs a core for, and whether what it tells can leave a process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import resource
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any
+
+from shoal.errors import SpecError
+from shoal.spec import SpaceTree
 
 
 def measure(env: Any, budget_s: float = 0.02) -> tuple[float, float]:
@@ -27,6 +30,22 @@ def measure(env: Any, budget_s: float = 0.02) -> tuple[float, float]:
     # A virtual machine may lose its core without a queue to show for it, but who has not waited once was only robbed.
     waited_s = max(0.0, wall_s - cpu_s - (queued - queued_before)) if waits > waits_before else 0.0
     return (cpu_s + waited_s) / steps, cpu_s / (cpu_s + waited_s)
+
+
+def why_it_must_stay(env: Any) -> str:
+    """What an env tells that could not leave a worker process, in words; empty if there is nothing."""
+    from shoal.engines.process.codec import encode  # of no use to a pool without processes
+
+    tree = SpaceTree(env.observation_space, "observation")
+    obs, info = env.reset()
+    objects = [value for leaf, value in zip(tree.leaves, tree.flatten(obs), strict=True) if not leaf.is_array]
+    later = env.step(env.action_space.sample())[4]
+    try:
+        for value, path in ((objects, "observation"), (info, "info"), (later, "info")):
+            encode(value, path)
+    except SpecError as error:
+        return str(error)
+    return ""
 
 
 def _off_core() -> tuple[int, float]:
