@@ -39,6 +39,11 @@ class SuiteSim(MujocoSim):
     def _is_persistent(self) -> bool:
         return self.kind.frame_skip <= _FEW_SUBSTEPS
 
+    @property
+    def own_fields(self) -> tuple[str, ...]:
+        """None that depend on how many there are: every episode draws its own."""
+        return ()
+
     def _begin(self, ids: Ids) -> Errors:
         return self.kind.begin(self, ids)
 
