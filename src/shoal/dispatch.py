@@ -156,9 +156,8 @@ class Dispatch:
     def begin_send(self, action: Any, env_id: Ids) -> list[int]:
         """``begin_step`` for a caller who takes rows as they come: dropped envs would be the first, every time."""
         dropped = self.recovery.dropped
-        if not (self._is_async and dropped and any(i in dropped for i in self.check_ids(env_id))):
+        if not (self._is_async and dropped) or dropped.keys().isdisjoint(ids := self.check_ids(env_id)):
             return self.begin_step(action, env_id)
-        ids = self.check_ids(env_id)
         rows = [row for row, i in enumerate(ids) if i not in dropped]
         if isinstance(action, RawActions):
             return self._begin_raw([ids[row] for row in rows], RawActions(action[row] for row in rows))

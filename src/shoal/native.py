@@ -55,7 +55,8 @@ class BatchSim(Protocol):
     """N envs in one simulator. One thread at a time calls it, not always the same.
 
     A simulator may also have ``next_episode(ids, out)``, for envs that are not quite reset when an episode has ended:
-    it is called in place of ``reset`` when the pool's own rule begins the next one, and nobody has asked for it.
+    it is called in place of ``reset`` when the pool's own rule begins the next one, and nobody has asked for it. And it
+    may have ``own_fields``, names of what it has made different for each env by how many of them it runs.
 
     Ids are sorted, each given once. ``reset`` and ``step`` return the errors of envs that failed, whose rows are then
     no rows; the other envs have moved all the same. What they raise is the fault of every env in the call.

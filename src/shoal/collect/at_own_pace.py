@@ -69,7 +69,8 @@ class AtOwnPace:
         while wanted > 0 if steps else unended:
             batch = self._pool.recv()
             wanted -= self._take(batch)
-            unended.difference_update(batch.env_id[batch.terminated | batch.truncated].tolist(), self._pool.dropped)
+            if not steps:
+                unended.difference_update(batch.env_id[batch.terminated | batch.truncated].tolist(), self._pool.dropped)
             self._answer(batch)
         epoch = Epoch([self._segment(i) for i, stream in enumerate(self._streams) if stream.reward])
         for stream in self._streams:

@@ -49,13 +49,13 @@ class Collector:
     def __init__(self, pool: Pool | Any, policy: Policy | None = None, *, seed: Seed = None) -> None:
         self.pool: Pool = getattr(pool, "pool", pool)
         self._seed = seed
-        root = None if seed is None else int(np.random.SeedSequence(_numbers(seed)).generate_state(1)[0])
+        # Also for when the generators of the envs have been used for something else.
+        self._seeds = np.random.SeedSequence(None if seed is None else _numbers(seed))
+        root = None if seed is None else int(self._seeds.generate_state(1)[0])
         actor = _actor(policy) if policy else RandomActions(self.pool.spec.action, root)
         recorder = AtOwnPace if self.pool.is_async else InStep
         self._recorder: AtOwnPace | InStep = recorder(self.pool, actor)
         self._rows_read: int | None = None
-        # Seeds for when the generators of the envs have been used for something else.
-        self._more_seeds = np.random.SeedSequence(None if seed is None else _numbers(seed))
         self._turns = 0  # epochs and resets so far
 
     def reset(self, seed: Seed = None) -> None:
@@ -123,7 +123,7 @@ class Collector:
                 if left[episode[0]]:
                     left[episode[0]] -= 1
                     played.append(episode)
-        self.reset(None if seed is None else int(self._more_seeds.spawn(1)[0].generate_state(1)[0] >> 1))
+        self.reset(None if seed is None else int(self._seeds.spawn(1)[0].generate_state(1)[0] >> 1))
         ids, returns, lengths = zip(*played, strict=True) if played else ((), (), ())
         return Evaluation(np.array(returns, np.float64), np.array(lengths, np.int64), np.array(ids, np.int32))
 

@@ -48,8 +48,9 @@ class InStep:
             if done == len(segment):
                 segment = _resized(segment, 2 * done)
             self._step(segment, done)
-            has_ended_N |= segment.terminated[done] | segment.truncated[done]
-            has_ended_N[list(self._pool.dropped)] = True
+            if not steps:
+                has_ended_N |= segment.terminated[done] | segment.truncated[done]
+                has_ended_N[list(self._pool.dropped)] = True
             done += 1
         segment = segment if done == len(segment) else _resized(segment, done)
         self._last = [leaf[done].copy() for leaf in segment.obs_leaves]

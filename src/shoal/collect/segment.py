@@ -131,7 +131,7 @@ class Epoch:
         """The only segment.
 
         Raises:
-            ValueError: If there are several, because the pool is asynchronous.
+            ArgumentError: If there are several, because the pool is asynchronous.
         """
         if len(self.segments) != 1:
             raise ArgumentError(f"an epoch of {len(self.segments)} segments: an asynchronous pool gives one per env")

@@ -313,8 +313,7 @@ class Workspace:
         """By observation, what it was before the reset in the same step; of the agent that has written a flag."""
         agents = {flag.removesuffix(end) for end in _ENDS if flag.endswith(end)}
         names = [name for name in self if "env_obs" in name and name.partition("env_obs")[0] in agents]
-        twins = {name: name.replace("env_obs", "final_obs", 1) for name in names}
-        return {name: self._variable(twin).whole() for name, twin in twins.items() if twin in self}
+        return {name: self._variable(twin).whole() for name in names if (twin := final_name(name)) in self}
 
     get_transition = get_transitions
 
@@ -365,6 +364,16 @@ class Workspace:
         return "\n".join(["Workspace:", *lines])
 
     __repr__ = __str__
+
+
+def final_name(name: str) -> str:
+    """What the last observation is called where another one has taken the place of ``env_obs``.
+
+    Example:
+        >>> final_name("env/env_obs/arm")
+        'env/final_obs/arm'
+    """
+    return name.replace("env_obs", "final_obs", 1)
 
 
 def _columns_of(value: torch.Tensor, batch_dims: tuple[int, int] | None, dim: int) -> torch.Tensor:

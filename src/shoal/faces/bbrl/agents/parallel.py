@@ -12,6 +12,7 @@ from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of
 from shoal.faces.bbrl.agents.gym_agent import GymAgent
 from shoal.faces.bbrl.agents.opening import Source, source_of
 from shoal.faces.bbrl.agents.views import EnvView
+from shoal.faces.bbrl.workspace import final_name
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class ParallelGymAgent(GymAgent):
     def _obs(self, batch: Batch) -> dict[str, npt.NDArray[Any]]:
         obs = columns_of(batch.obs, "env_obs")
         if not self.include_last_state:
-            finals = {name.replace("env_obs", "final_obs", 1): column.copy() for name, column in obs.items()}
+            finals = {final_name(name): column.copy() for name, column in obs.items()}
             for row, (last_obs, _) in batch.finals.items():
                 for name, value in _leaves(last_obs, "final_obs"):
                     finals[name][row] = value

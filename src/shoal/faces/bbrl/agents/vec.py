@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of
 from shoal.faces.bbrl.agents.gym_agent import GymAgent
 from shoal.faces.bbrl.agents.parallel import _leaves
+from shoal.faces.bbrl.workspace import final_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,7 +87,7 @@ class VecGymAgent(GymAgent):
         # Vector envs may hand out the same arrays again, and frames are kept until the next one.
         columns = {name: column.copy() for name, column in columns_of(obs, "env_obs").items()}
         if self.mode is AutoresetMode.SAME_STEP:
-            finals = {name.replace("env_obs", "final_obs", 1): column.copy() for name, column in columns.items()}
+            finals = {final_name(name): column.copy() for name, column in columns.items()}
             for row in np.flatnonzero(infos.get("_final_obs", ())):
                 for name, value in _leaves(infos["final_obs"][row], "final_obs"):
                     finals[name][row] = value

@@ -137,18 +137,20 @@ def complete_flags(entries: Entries, level: DoneLevel, shape: torch.Size, env: o
         value = entries.get(flag)
         if value is None:
             missing = True
-        elif value.shape != shape and -1 not in shape:
+        elif value.shape != shape:
             entries[flag] = shaped(value, shape, env, (*level.path, flag))
     if missing:
         _infer(entries, level, shape, env)
 
 
 def shaped(value: torch.Tensor, shape: torch.Size, env: object, path: Path) -> torch.Tensor:
-    """A reward or a flag in the shape that its spec has.
+    """A reward or a flag in the shape that its spec has; as it is where the spec leaves that open.
 
     Raises:
         TensorEnvError: If it has another number of elements.
     """
+    if -1 in shape:
+        return value
     if value.numel() != shape.numel():
         name = path[0] if len(path) == 1 else path
         raise TensorEnvError(

@@ -48,10 +48,12 @@ def take_reset_masks(td: TensorDictBase, plan: EnvPlan) -> Masks:
         if (here := level_of(td, path)) is not None and here.get("_reset", None) is not None
     ]
     is_total = root is not None or plan.root_done
-    counting = [(path, mask) for path, mask in nested if not (is_total or _is_within(path, paths))]
-    for path, _ in nested:
-        if all(path != other for other, _ in counting):
+    counting: Masks = []
+    for path, mask in nested:
+        if is_total or _is_within(path, paths):
             drop(td, (*path, "_reset"))
+        else:
+            counting.append((path, mask))
     return counting if root is None else [((), root)]
 
 

@@ -131,7 +131,7 @@ class EnvPlan:
             if reward is None:
                 raise self._no_reward(name)
             if reward.shape != shape:
-                entries[name] = self._shaped(reward, shape, (name,))
+                entries[name] = shaped(reward, shape, self._env, (name,))
         complete_flags(entries, self._root_level, self._root_shape, self._env)  # type: ignore[arg-type]
         if not self._leaves.issuperset(entries):
             self._note_strays(out, given)
@@ -160,10 +160,7 @@ class EnvPlan:
                 raise self._no_reward(leaf.key)
             shape = torch.Size((*lead, *leaf.shape))
             if reward.shape != shape:
-                out.set(leaf.key, self._shaped(reward, shape, leaf.path))
-
-    def _shaped(self, reward: torch.Tensor, shape: torch.Size, path: Path) -> torch.Tensor:
-        return reward if -1 in shape else shaped(reward, shape, self._env, path)
+                out.set(leaf.key, shaped(reward, shape, self._env, leaf.path))
 
     def _no_reward(self, key: NestedKey) -> TensorEnvError:
         return TensorEnvError(f"{type(self._env).__name__}: _step returned no {key!r}, which the reward spec declares")
