@@ -1,7 +1,7 @@
-"""Who runs Atari games, and how many of them. Importing this adds them to the contenders and loads of all runs.
+"""The contenders and loads for Atari games; importing this adds them to the contenders and loads of all runs.
 
-Everyone does the same work on two threads or processes: as many games, four frames per step, four pictures of 84 x 84
-in shades of gray, one random action per env and call, drawn ahead.
+All contenders do the same work on two threads or processes: the same number of games, four frames per step, four
+pictures of 84 x 84 in shades of gray, one random action per env and call, drawn in advance.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ATARI_LOADS = {load.key: load for load in _loads()}
 
 
 def pool(load: AtariLoad, fns: list[EnvFn], library: str) -> AsyncSession:
-    """EnvPool, and what has its interface."""
+    """EnvPool, and libraries with its interface."""
     options: dict[str, Any] = {"num_envs": load.num_envs, "num_threads": NUM_THREADS, "batch_size": load.rows}
     envs = importlib.import_module(library).make_gymnasium(load.env_id, **options)
     actions = load.actions()
@@ -90,7 +90,7 @@ def pool(load: AtariLoad, fns: list[EnvFn], library: str) -> AsyncSession:
 
 
 def vector_env(load: AtariLoad, fns: list[EnvFn]) -> AsyncSession:
-    """ale-py's own."""
+    """ale-py's own vector env."""
     import ale_py
 
     envs = ale_py.AtariVectorEnv(

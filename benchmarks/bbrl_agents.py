@@ -6,7 +6,7 @@
 
 First all of them play the same actions from the same seed, and their workspaces must be equal, bit for bit. Then each
 round measures every contender once, in a new order, so that all of them see the same machine. A figure is the median
-over rounds; a ratio is the median of the ratios within a round. "shoal" is what somebody gets who names no engine.
+over rounds; a ratio is the median of the ratios within a round. "shoal" is what a user gets who names no engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TARGET = 5.0
 
 @dataclass
 class Contender:
-    """A library, an env agent of it, and epochs that can be run again and again."""
+    """A library, one of its env agents, and epochs that can be run again and again."""
 
     name: str
     library: str
@@ -83,7 +83,7 @@ def contenders(num_envs: int) -> list[Contender]:
 
 
 def compare(every: list[Contender], epochs: int) -> int:
-    """Run all of them through the same epochs; returns how many transitions were equal in all of them."""
+    """Run all contenders through the same epochs; return how many transitions were equal in all of them."""
     count = 0
     for _ in range(epochs):
         first, *others = ((each.name, each.epoch(), each.workspace) for each in every)

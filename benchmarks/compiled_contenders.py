@@ -1,7 +1,8 @@
-"""Who runs compiled envs, and how many of which. Importing this adds them to the contenders and loads of all runs.
+"""The contenders and loads for compiled envs; importing this adds them to the contenders and loads of all runs.
 
-Everyone does the same work: as many envs, one random action per env and call, drawn ahead and of the type that the
-library works with, the next episode begun by the library, results as numpy arrays (of gymnax only observations).
+All contenders do the same work: the same number of envs, one random action per env and call, drawn in advance and of
+the type that the library works with, the next episode begun by the library, and results as numpy arrays (with gymnax,
+only the observations).
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def gymnasium_numpy(load: CompiledLoad, fns: list[EnvFn]) -> AsyncSession:
 
 
 def gymnax_vmap(load: CompiledLoad, fns: list[EnvFn], *, keys_inside: bool) -> AsyncSession:
-    """gymnax leaves random keys to the caller, who may split them in calls of their own or in the compiled step."""
+    """gymnax leaves random keys to the caller, who may split them in separate calls or in the compiled step."""
     import gymnax
     import jax
 
@@ -128,7 +129,7 @@ def gymnax_vmap(load: CompiledLoad, fns: list[EnvFn], *, keys_inside: bool) -> A
 
     def advance(key: Any, state: Any, action: Any) -> Any:
         key, used = jax.random.split(key)
-        # Rewards and flags are left, one flag more since gymnax 1.0.
+        # The rest are rewards and flags, with one more flag since gymnax 1.0.
         obs, state, *rest, _ = step_all(jax.random.split(used, load.num_envs), state, action, params)
         return key, state, obs, rest
 

@@ -94,7 +94,7 @@ def _start_up(setting: Setting, console: Console) -> compiled_startup.StartRepor
 
 
 def _targets(reports: Mapping[str, LoadReport]) -> Iterator[Target | CallTarget]:
-    """What shoal shall reach with the better of its numbers of threads; EnvPool has the same choice."""
+    """What shoal should reach with the better of its two thread counts; EnvPool has the same choice."""
     for key, report in reports.items():
         ours, size = _best(report, SHOAL_THREADS), report.load.num_envs
         if size == 1:

@@ -38,7 +38,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class AsyncSession:
-    """An open pool with every env under way: `exchange` takes what is ready, answers it, and says how many."""
+    """An open pool with every env under way: `exchange` takes what is ready, answers it, and returns how many."""
 
     exchange: Callable[[], int]
     close: Callable[[], object]
@@ -360,5 +360,5 @@ CONTENDERS: dict[str, Contender] = {contender.key: contender for contender in (*
 
 
 def contenders_for(group: Group) -> list[Contender]:
-    """Who takes part in the loads of a group, in the order of the report."""
+    """The contenders that take part in the loads of a group, in the order of the report."""
     return [contender for contender in CONTENDERS.values() if group in contender.groups]

@@ -11,6 +11,7 @@ is the median of the ratios within a round. Both run the same env and the same l
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -31,7 +32,7 @@ KINDS = ("BaseEnvManager", "SyncSubprocessEnvManager", "BaseEnvManagerV2", "Subp
 
 
 class CartPole:
-    """Gymnasium's CartPole as DI-engine's envs are: float32 rewards of shape (1,), one flag, the return at the end."""
+    """Gymnasium's CartPole in DI-engine's form: float32 rewards of shape (1,), one flag, the return at the end."""
 
     def __init__(self, timestep: Any) -> None:
         self.env = gymnasium.make("CartPole-v1", disable_env_checker=True)
@@ -115,7 +116,7 @@ class Host:
         self.process.stdin.write(json.dumps([kind, seconds]) + "\n")  # type: ignore[union-attr]
         line = self.process.stdout.readline()  # type: ignore[union-attr]
         if not line:
-            raise SystemExit(f"{self.process.args} ended; see the file of --errors")
+            raise SystemExit(f"{self.process.args} ended; what it wrote to stderr tells why")
         return float(json.loads(line))
 
     def close(self) -> None:
@@ -124,7 +125,7 @@ class Host:
 
 
 def measure(given: argparse.Namespace) -> None:
-    with Path(given.errors).open("w") as errors:
+    with given.errors.open("w") if given.errors else contextlib.nullcontext() as errors:
         hosts = {
             "shoal": Host(sys.executable, "shoal", given.envs, errors),
             "ding": Host(given.peer_python, "ding", given.envs, errors),
@@ -150,7 +151,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="per manager and round")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--peer-python", default=sys.executable)
-    parser.add_argument("--errors", default=os.devnull, help="a file for what the processes write to stderr")
+    parser.add_argument("--errors", type=Path, help="a file for what the processes write to stderr")
     parser.add_argument("--serve", choices=list(LIBRARIES), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:

@@ -1,4 +1,4 @@
-"""The faults of docs/faults.md, one function each. A case raises what its user would see, or returns it in words."""
+"""The faults of docs/faults.md, one function each; a case raises what its user would see, or returns it in words."""
 
 from __future__ import annotations
 

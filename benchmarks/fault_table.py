@@ -1,11 +1,12 @@
-"""Runs every case of fault_cases.py in a process of its own and writes docs/faults.md from what it prints.
+"""Runs every case of fault_cases.py in a process of its own and writes what it prints to the table in docs/faults.md.
 
-python benchmarks/fault_table.py            write docs/faults.md
+python benchmarks/fault_table.py            write the table
 python benchmarks/fault_table.py F05 F06    print these alone
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ PAGE = HERE.parent / "docs" / "faults.md"
 LIMIT_S = 60
 TOO_LONG = 330
 
-# What is injected, and what others do with it, by the default settings of gymnasium 1.4 (AsyncVectorEnv),
+# What is injected, and what others do with it, with the default settings of gymnasium 1.4 (AsyncVectorEnv),
 # stable-baselines3 2.9 (SubprocVecEnv), TorchRL 0.14 (ParallelEnv), EnvPool 1.2.5, DI-engine 0.5.3
 # (SyncSubprocessEnvManager), PufferLib 3.0 (Multiprocessing) and Ray 2.60 (actors).
 FAULTS: dict[str, tuple[str, str]] = {
@@ -68,55 +69,22 @@ FAULTS: dict[str, tuple[str, str]] = {
     "F36": ("more workers than cores", "silent, but for Puffer, which refuses"),
 }
 
-HEAD = """# Faults, and what you see of them
-
-What goes wrong in an env, its process, or the program around it, and what shoal shows. The second column is what was
-really printed (`python benchmarks/fault_table.py`, {when}): three envs in three worker processes, of which env 1
-fails at its third step, `step_timeout=1`, and `on_fault="raise"` where nothing else is said. Under an exception
-of an env stands its own traceback; it is left out here. The last column is what others do by default.
-
-{explained}
-
-| | fault | shoal | others |
-|---|---|---|---|
-"""
-
-EXPLAINED = """Three settings decide what becomes of an env that fails:
-
-| `on_fault=` | what happens |
-|---|---|
-| `"raise"` | the call raises a `FaultError`; the other rows stay to be received, and the env waits for its reset |
-| `"restart"` | it is built anew; one row is `truncated`, with reward 0, the last good observation and `info["fault"]` |
-| `"drop"` | the env is out; its rows keep their last observation, `truncated` and with reward 0 |
-
-`shoal.Restart(budget=10, quiet_s=60, backoff_s=0.1)` in place of `"restart"` sets how often and how fast; when the
-budget is spent, the error has the history in its notes. `tries` limits resets that fail in a row, `keeps_env=True`
-resets an env that only raised instead of building it anew, and `spares_steps=False` leaves failed steps to the caller.
-Envs of the same worker keep their state if the worker lives; if it died, they come back too, each with a row of its own
-that says so. A step is never tried twice. A restarted env goes on with a seed stream of its own, which follows from the
-pool's seed. `pool.restart(env_id)` does the same on demand, in every mode.
-
-`on_nan=` decides about NaN in observations and rewards that are no finite numbers: `"raise"` makes them faults,
-`"truncate"` ends the episode, `"pass"` only counts them (`pool.stats().nans`).
-
-`fault_dir="faults"` records each fault in a folder; [`shoal replay FOLDER`](replay.md) does it again in one process.
-
-`recycle_above=2 * 2**30` replaces a worker process that holds more than two GiB, env by env, each where an episode of
-it ends: for envs that leak. The rows stay the same. `pool.stats()` has `faults`, `restarts`, `dropped`, `nans`,
-`recycled` and the memory of each worker."""
+BEGIN, END = "<!-- faults:start -->\n", "<!-- faults:end -->"
+HEAD = "| | fault | shoal | others |\n|---|---|---|---|\n"
 
 
 def see(case: str) -> str:
+    """What a case prints; if it fails or hangs, that ends the program, so that it never becomes a row of the page."""
     start = time.monotonic()
     try:
         done = subprocess.run(
             [sys.executable, str(HERE / "fault_cases.py"), case], capture_output=True, text=True, timeout=LIMIT_S
         )
     except subprocess.TimeoutExpired:
-        return f"HANG: nothing after {LIMIT_S} s"
+        raise SystemExit(f"{case} hangs: nothing after {LIMIT_S} s") from None
     took = time.monotonic() - start
     if done.returncode:
-        return f"exit code {done.returncode}: {done.stderr[-500:]}"
+        raise SystemExit(f"{case} failed with exit code {done.returncode}:\n{done.stderr}")
     print(f"{case} {took:.1f} s", file=sys.stderr)
     return done.stdout
 
@@ -132,13 +100,17 @@ def brief(output: str) -> str:
 
 
 def main() -> None:
-    if sys.argv[1:]:
-        for case in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="case", help="F01 to F36; the table of all, if none is given")
+    if cases := parser.parse_args().cases:
+        if unknown := [case for case in cases if case not in FAULTS]:
+            parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+        for case in cases:
             print(see(case))
         return
     rows = [f"| {case} | {what} | {brief(see(case))} | {others} |" for case, (what, others) in FAULTS.items()]
-    head = HEAD.format(when=time.strftime("%B %Y"), explained=EXPLAINED)
-    PAGE.write_text(head + "\n".join(rows) + "\n")
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + BEGIN + HEAD + "\n".join(rows) + "\n" + END + rest.partition(END)[2])
     print(f"wrote {PAGE}", file=sys.stderr)
 
 

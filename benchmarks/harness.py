@@ -54,7 +54,7 @@ class Host:
 
     Raises:
         Skipped: from the constructor, when the library is not installed.
-        HostError: from any command that the contender does not survive; the process is gone then.
+        HostError: from any command that the contender does not survive; the process is then gone.
     """
 
     def __init__(self, contender: Contender, python: str = sys.executable) -> None:
@@ -78,7 +78,7 @@ class Host:
         self.version: str = answer["version"]
 
     def open(self, load: Load, turns_per_us: float, num_envs: int | None = None) -> float:
-        """Build and reset the pool; seconds that this took."""
+        """Build and reset the pool; return the seconds that this took."""
         answer = self._command("open", load=load.key, turns_per_us=turns_per_us, num_envs=num_envs)
         open_s: float = answer["open_s"]
         self._members = _process_tree(self._process.pid)
@@ -164,7 +164,7 @@ class _LineReader:
         self._buffer = b""
 
     def read(self, timeout_s: float) -> bytes | None:
-        """The next line, b"" when there will be none, None at the deadline."""
+        """The next line; b"" when there will be none, None at the deadline."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             if self._selector.select(timeout=0.5):
@@ -353,7 +353,7 @@ class Stage:
             host.close()
             host.freeze()
         except HostError:
-            # It measured well and cannot close: the next load gets a new process.
+            # It measured well but cannot close: the next load gets a new process.
             host.quit()
 
 

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _claim_stdout() -> TextIO:
-    """Keep stdout for answers alone: libraries and envs print what they like to stderr."""
+    """Keep stdout for answers alone: whatever libraries and envs print goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers
@@ -126,7 +126,7 @@ def _run(advance: Callable[[], int], seconds: float) -> tuple[int, int, float]:
 
 
 def _loop(load: Load, session: Session | AsyncSession) -> Callable[[], int]:
-    """One turn of the caller's loop, as a function that says how many env steps it made."""
+    """One turn of the caller's loop, as a function that returns how many env steps it made."""
     from contenders import AsyncSession
 
     if isinstance(session, AsyncSession):
@@ -139,7 +139,7 @@ def _bare_loop(load: Load, session: Session) -> Callable[[], int]:
 
     import numpy as np
 
-    # Drawn ahead: random actions end CartPole's episodes, and their cost is nobody's.
+    # Drawn in advance: random actions end CartPole's episodes, and no contender is to pay for drawing them.
     drawn = np.random.default_rng(0).integers(0, 2, (NUM_ACTION_BATCHES, load.num_envs))
     batches = itertools.cycle(list(drawn))
     step, num_envs = session.step, load.num_envs

@@ -83,7 +83,7 @@ class DictEnv(gymnasium.Env[Any, Any]):
 class SpinEnv(gymnasium.Env[Any, Any]):
     """Burns a fixed amount of interpreter work per step and shows an image.
 
-    The work is counted in loop turns and not watched on a clock: a clock would go on while the process waits for a
+    The work is counted in loop turns and not timed by a clock: a clock would go on while the process waits for a
     core, and an oversubscribed runner would look better than it is.
     """
 

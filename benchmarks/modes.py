@@ -110,7 +110,7 @@ def _added_mb(contender: Contender, num_envs: int, setting: Setting) -> float:
 
 
 def _process_mb(setting: Setting) -> float:
-    """One process that has imported what the env needs and holds a few envs."""
+    """The memory of one process that has imported what the env needs and holds a few envs."""
     with _fresh_host(CONTENDERS["raw-loop"], setting) as host:
         host.open(CARTPOLE, setting.turns_per_us, FEW_ENVS)
         return host.pss_mb() or 0.0
@@ -134,7 +134,7 @@ def _memory_targets(setting: Setting) -> Grid:
 
 
 def _slope_mb(key: str, setting: Setting) -> float:
-    """Memory of one more env."""
+    """The memory of one more env."""
     few, many = (_added_mb(CONTENDERS[key], num_envs, setting) for num_envs in (FEW_ENVS, MANY_ENVS))
     return (many - few) / (MANY_ENVS - FEW_ENVS)
 

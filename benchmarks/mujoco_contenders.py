@@ -1,7 +1,7 @@
-"""Who runs MuJoCo robots, and how many of which. Importing this adds them to the contenders and loads of all runs.
+"""The contenders and loads for MuJoCo robots; importing this adds them to the contenders and loads of all runs.
 
-Everyone does the same work on two threads: as many envs, one random action per env and call, drawn ahead. Only EnvPool
-and shoal observe, reward and begin new episodes; the two loops over MuJoCo itself are what can be reached at best.
+All do the same work on two threads: the same number of envs, one random action per env and call, drawn in advance. Only
+EnvPool and shoal observe, reward and begin new episodes; the two loops over MuJoCo itself are the best one could reach.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _actions(load: MujocoLoad, rows: int) -> Iterator[npt.NDArray[np.float64]]:
 
 
 def pool(load: MujocoLoad, fns: list[EnvFn], library: str) -> AsyncSession:
-    """EnvPool, and what has its interface."""
+    """EnvPool, and libraries with its interface."""
     import importlib
 
     threads = min(NUM_THREADS, load.num_envs)

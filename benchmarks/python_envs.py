@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def common_parser(about: str, loads: Iterable[str], contenders: Iterable[str]) -> argparse.ArgumentParser:
-    """The options of every run that compares."""
+    """The options that all comparisons share."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter slices")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"), help="folder for the results")

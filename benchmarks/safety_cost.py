@@ -1,7 +1,7 @@
-"""What the safety that is always on costs: checks of results, the look for NaN, and the black box.
+"""What the safety that is always on costs: checks of results, the search for NaN, and the black box.
 
-Two pools of CartPoles in one process, one as it comes and one with all of that switched off, take turns in slices of
-a few milliseconds. The cost is the median over rounds of how much longer the first took.
+Two pools of CartPoles in one process, one with its defaults and one with all of that switched off, take turns in slices
+of a few milliseconds. The cost is the median over rounds of how much longer the first took.
 
     python benchmarks/safety_cost.py [--rounds 300]
 """
@@ -60,7 +60,7 @@ def measure(options: dict[str, Any], rounds: int) -> tuple[float, float, float]:
         times: dict[str, list[float]] = {"safe": [], "bare": []}
         pairs = [("safe", safe), ("bare", bare)]
         for _ in range(rounds):
-            pairs.reverse()  # whoever comes first has the colder cache
+            pairs.reverse()  # the one that comes first has the colder cache
             for name, pool in pairs:
                 times[name].append(seconds_per_step(pool, actions, steps))
     ratios = [a / b for a, b in zip(times["safe"], times["bare"], strict=True)]

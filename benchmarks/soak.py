@@ -23,17 +23,21 @@ from shoal.testing.soak import LEGS, SoakConfig, Tally, soak
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# A pool that is stuck is found out before; this is for one that cannot even be interrupted.
+# A pool that is stuck is noticed earlier; this is for one that cannot even be interrupted.
 STUCK_S = 180
 COLUMNS = ("pool", "s", "steps", "injected", "outside", "env faults", "fault rows", "truncated", "starved", "wrong")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     # Forking beside the thread that kills workers is what "fork!" is about.
     warnings.filterwarnings("ignore", message=".*use of fork", category=DeprecationWarning)
     chosen = tuple(options.start_method) if options.start_method else None
-    config = SoakConfig(options.steps, options.faults, options.seconds, options.seed, chosen)
+    try:
+        config = SoakConfig(options.steps, options.faults, options.seconds, options.seed, chosen)
+    except ValueError as error:
+        parser.error(str(error))
     progress = Progress()
     began = time.monotonic()
     tally = soak(config, progress)
@@ -58,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class Progress:
-    """One line that is written over, where there is a terminal; and an end for a soak that is stuck."""
+    """One line that is overwritten, where there is a terminal; and an end for a soak that is stuck."""
 
     def __init__(self) -> None:
         self._last = 0.0

@@ -65,7 +65,7 @@ def measure(name: str, load: str, seconds: float) -> float:
     if load == "import":
         return time.perf_counter() - start
     make = partial(face.GymEnv, "CartPole-v1")
-    if load == "import, GymEnv":  # shoal loads a name, and torch with it, when it is asked for
+    if load == "import, GymEnv":  # shoal loads a name, and torch with it, on first use
         return time.perf_counter() - start
     import torch
 

@@ -1,4 +1,4 @@
-"""Loads of TorchRL's dialect, measured by turns in shoal and in TorchRL: what the programs that do so share.
+"""Loads in TorchRL's dialect, measured by turns in shoal and in TorchRL: what the programs that do so share.
 
 TorchRL runs in an interpreter of its own (``--peer``), since it wants a tensordict of its own version; without one,
 shoal is measured alone. In each round both measure every load once, one right after the other, so that they see the
@@ -27,7 +27,7 @@ WARM_UP_S = 0.2
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be reached for a load: how many times as fast as TorchRL, if there is a goal, and what is measured."""
+    """The goal for a load: how many times as fast as TorchRL, if there is a goal, and what is measured."""
 
     times: float | None = None
     is_time: bool = False
@@ -38,7 +38,7 @@ class Goal:
 
 
 def library(name: str) -> Any:
-    """The names that are measured."""
+    """The module with the names that are measured."""
     if name == "shoal":
         import shoal.faces.torchrl as face
 
@@ -49,7 +49,7 @@ def library(name: str) -> Any:
 
 
 def rate(play: Callable[[], int], seconds: float) -> float:
-    """Steps per second, from a function that plays a few and says how many."""
+    """Steps per second, from a function that plays a few and returns how many."""
     per_second = 0.0
     for length in (WARM_UP_S, seconds):
         start, steps = time.perf_counter(), 0
@@ -60,7 +60,7 @@ def rate(play: Callable[[], int], seconds: float) -> float:
 
 
 def steps_per_second(env: Any, rows: int, seconds: float, *, step_only: bool = False, root: Any = None) -> float:
-    """Steps per second of all rows: ``rand_action`` and ``step_and_maybe_reset``, or one and the same step."""
+    """Steps per second of all rows: ``rand_action`` and ``step_and_maybe_reset``, or always the same step."""
     root = env.rand_action(env.reset() if root is None else root)
 
     def play() -> int:
@@ -101,12 +101,13 @@ def compare(
         name, load, seconds = options.worker
         print(json.dumps(measure(name, load, float(seconds))))
         return
+    chosen = {load: goal for load, goal in goals.items() if options.only in load}
+    if not chosen:
+        parser.error(f"--only {options.only}: no load has this in its name; there are: {'; '.join(goals)}")
     contenders = [("shoal", sys.executable), *([("torchrl", options.peer)] if options.peer else [])]
     figures: dict[tuple[str, str], list[float]] = {}
     for number in range(options.rounds):
-        for load, goal in goals.items():
-            if options.only not in load:
-                continue
+        for load, goal in chosen.items():
             for name, python in contenders if number % 2 else contenders[::-1]:
                 figures.setdefault((load, name), []).append(_run(script, python, name, load, options.seconds))
             _show(load, goal, figures[load, "shoal"], figures.get((load, "torchrl")))

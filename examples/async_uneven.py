@@ -61,7 +61,7 @@ def out_of_step() -> float:
         start = time.perf_counter()
         for _ in range(NUM_STEPS // BATCH_SIZE):
             obs, _, _, _, infos = envs.recv()
-            envs.send(policy(obs), infos["env_id"])  # the rows tell whose they are
+            envs.send(policy(obs), infos["env_id"])  # the rows say which envs they are from
         return NUM_STEPS / (time.perf_counter() - start)
 
 

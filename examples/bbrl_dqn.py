@@ -1,8 +1,8 @@
-"""Double DQN on CartPole-v1 in BBRL's dialect, to a mean return of 475 and more: a file for you to copy and change.
+"""Double DQN on CartPole-v1 in BBRL's dialect, to a mean return of 475 or more: a file for you to copy and change.
 
-Everything is an agent that reads and writes a workspace: the envs, which run compiled, the one who acts, and the
-networks that learn. It needs torch, numba and matplotlib, takes about a minute on one core, prints its learning curve
-and draws it to ``bbrl_dqn.png``.
+Everything is an agent that reads and writes a workspace: the envs, which run compiled, the actor, and the networks that
+learn. It needs torch, numba and matplotlib, takes about a minute on one core, prints its learning curve and draws it to
+``bbrl_dqn.png``.
 
     python examples/bbrl_dqn.py --seed 1
 """
@@ -48,7 +48,7 @@ EVALUATE_EVERY = 4  # rounds
 EPISODES = 20 if args.quick else 100  # per evaluation
 SOLVED = 475
 
-torch.set_num_threads(1)  # networks as small as these only lose time in several threads
+torch.set_num_threads(1)  # with networks as small as these, more threads only cost time
 torch.manual_seed(args.seed)
 
 
@@ -93,7 +93,7 @@ test = TemporalAgent(Agents(test_envs, Actor(critic)))
 
 
 def improve(pairs: Workspace) -> None:
-    """One gradient step. In each pair, [0] is before a step and [1] after it.
+    """One gradient step; in each pair, [0] is before a step and [1] after it.
 
     The next state has a value unless the episode was *terminated* there: the pole fell, and no reward follows. Where it
     was only *truncated* the time was up, and the target counts what would have followed.
@@ -112,7 +112,7 @@ def improve(pairs: Workspace) -> None:
 
 
 def evaluate() -> np.ndarray:
-    """The return of one episode in each env. At each t=0 they are reset to starts that were not seen before."""
+    """The return of one episode in each env; at t=0 they are reset, to starts that were not seen before."""
     episodes = Workspace()
     test(episodes, t=0, stop_variable="env/done")
     return episodes["env/cumulated_reward"][-1].numpy()
@@ -130,7 +130,7 @@ while True:
         print(f"{steps:7,} steps {seconds:5.1f} s  {returns.mean():5.1f} {'▪' * round(returns.mean() / 10)}")
         if returns.mean() > best_mean:
             best_mean, best_weights = returns.mean(), copy.deepcopy(critic.state_dict())
-        # Once may be luck: of many evaluations, one is the best.
+        # Once may be luck: among many evaluations, one has to be the best.
         if steps >= STEPS or (returns.mean() >= SOLVED and evaluate().mean() >= SOLVED):
             break
 
@@ -138,7 +138,7 @@ while True:
     if rounds == 0:
         collect(workspace, t=0, n_steps=HORIZON + 1, epsilon=epsilon)
         print(f"{train_envs.pool}: {train_envs.pool.stats().engine_reason}")
-    else:  # each epoch goes on where the last one has ended
+    else:  # each round goes on where the last one ended
         workspace.zero_grad()
         workspace.copy_n_last_steps(1)
         collect(workspace, t=1, n_steps=HORIZON, epsilon=epsilon)

@@ -14,7 +14,7 @@ from shoal.collect import load_dataset, write_dataset
 
 
 def policy(obs: np.ndarray) -> np.ndarray:
-    """Push the cart towards the side to which the pole leans and turns; stands in for your network."""
+    """Push the cart to the side that the pole leans and turns to; stands in for your network."""
     return (obs[:, 2] + obs[:, 3] > 0).astype(np.int64)
 
 
@@ -42,6 +42,6 @@ def value_of_standing(goes_on: np.ndarray, gamma: float = 0.99) -> float:
     return float(weights[-1])
 
 
-# A pole that never falls is worth 1 / (1 - 0.99) = 100. What the time limit cuts was still standing, so V(s') counts.
+# A pole that never falls is worth 1 / (1 - 0.99) = 100. One that the time limit cut still stood, so V(s') counts.
 print(f"bootstrapping where not terminated: {value_of_standing(~data['terminated']):.0f}")
 print(f"nor where it was cut:               {value_of_standing(~(data['terminated'] | cut)):.0f}")

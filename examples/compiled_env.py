@@ -77,7 +77,7 @@ def crossings(envs: shoal.ShoalVectorEnv, policy: Policy, num_batches: int = 300
     start = time.perf_counter()
     for _ in range(num_batches):
         obs, rewards, terminated, truncated, infos = envs.step(policy(obs))
-        steps += np.count_nonzero(infos["elapsed_step"])  # rows that only reset an env are no steps
+        steps += np.count_nonzero(infos["elapsed_step"])  # rows that only reset an env are not steps
         sums += rewards
         over = terminated | truncated
         returns.extend(sums[over])
@@ -123,7 +123,7 @@ def rows(engine: str) -> np.ndarray:
 assert (rows("kernel") == rows("serial")).all()
 print("400 rows are the same, compiled and uncompiled")
 
-# Look ahead: 64 copies of one ferry, each with another trim of the rudder. A copy has the same luck to come.
+# Look ahead: 64 copies of one ferry, each with a different trim of the rudder. All have the same luck to come.
 with shoal.make_vec(Ferry, num_envs=64) as envs:
     obs, _ = envs.reset(seed=5)
     here = envs.pool.snapshot([0])

@@ -20,10 +20,10 @@ MOVES = np.array([(0, 1), (1, 0), (0, -1), (-1, 0)])
 
 
 class Forage(gym.Env[dict[str, np.ndarray], int]):
-    """Walk on a grid to a piece of food, which moves away when it is eaten.
+    """Walk on a grid to a piece of food, which turns up elsewhere when it is eaten.
 
     Args:
-        trap: A field on which the env fails, to show how faults are told. None makes it sound.
+        trap: A square on which the env fails, to show how faults are reported; None for a sound env.
     """
 
     action_space = gym.spaces.Discrete(len(MOVES))
@@ -56,7 +56,7 @@ class Forage(gym.Env[dict[str, np.ndarray], int]):
 
 
 def policy(obs: dict[str, np.ndarray]) -> np.ndarray:
-    """Go towards the food, the longer way first."""
+    """Go towards the food, along the longer of the two ways first."""
     way = obs["food"] - obs["me"]
     along_x = np.abs(way[:, 0]) > np.abs(way[:, 1])
     return np.where(along_x, np.where(way[:, 0] > 0, 1, 3), np.where(way[:, 1] > 0, 0, 2))

@@ -36,12 +36,12 @@ def make() -> DingEnvWrapper:
 
 
 def policy(observations: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
-    """Push towards the side that the pole leans to, which keeps it up for some 40 steps."""
+    """Push to the side that the pole leans to, which keeps it up for some 40 steps."""
     return {i: np.array([int(obs[2] > 0)]) for i, obs in observations.items()}
 
 
 def collect(manager: Any) -> tuple[int, list[float], int]:
-    """How many transitions there were, the returns of whole episodes, and how often an env had to be built anew."""
+    """How many transitions there were, the returns of whole episodes, and how often an env had to be rebuilt."""
     episode: dict[int, list[Any]] = defaultdict(list)
     transitions, returns, faults = 0, [], 0
     for _ in range(NUM_STEPS):
@@ -52,11 +52,11 @@ def collect(manager: Any) -> tuple[int, list[float], int]:
                 faults += 1
                 episode.pop(i, None)  # the env has lost its thread, and begins a new episode
                 continue
-            # timestep.obs is what the action led to, also at the end of an episode: ready_obs has the next start.
+            # timestep.obs is what the action led to, even at the end of an episode: ready_obs has the next start.
             episode[i].append((observations[i], actions[i], timestep.reward, timestep.obs, timestep.terminated))
             transitions += 1
             if timestep.done:
-                episode.pop(i)  # to whoever learns from it
+                episode.pop(i)  # give it to the learner here
                 returns.append(timestep.info["eval_episode_return"].item())
     return transitions, returns, faults
 

@@ -1,4 +1,4 @@
-"""A model of your own as a pool: a hundred cranes, each with a load of another weight, that are to hold still.
+"""A model of your own as a pool: a hundred cranes that have to hold their loads still, each of a different weight.
 
 ``Crane`` is all there is to write: what is observed and what is rewarded, for all envs at once, in numpy. MuJoCo 4 has
 to be installed (``pip install 'shoal[mujoco]'``).
@@ -39,7 +39,7 @@ MODEL = """
 
 
 class Crane(shoal.MujocoEnv):
-    """Bring the load to x = 0 and keep it there. Every env has a load of its own."""
+    """Bring the load to x = 0 and keep it there; every env has a load of its own."""
 
     model = MODEL
     frame_skip = 4
@@ -75,7 +75,7 @@ class Crane(shoal.MujocoEnv):
 
 
 def drive(obs: np.ndarray) -> np.ndarray:
-    """A controller that was made for a load of 10 kg."""
+    """A controller that was tuned for a load of 10 kg."""
     x, angle, speed, turn = obs.T
     return np.clip(-1.1 * x - 0.75 * speed - 1.1 * angle + 0.5 * turn, -1.0, 1.0)[:, None].astype(np.float32)
 
@@ -102,7 +102,7 @@ with shoal.make_vec(Crane, NUM_ENVS, env_kwargs={"lightest": 1.0, "heaviest": 10
     returns = episode(envs).reshape(4, -1).mean(axis=1)
     print("from light loads to heavy ones:", returns.round(1))
 
-    # Simulations can be kept and gone back to: what happens then depends on the actions alone.
+    # Simulations can be saved and restored: what happens after that depends on the actions alone.
     obs, _ = envs.reset(seed=2)
     here = envs.pool.snapshot()
     once = np.stack([envs.step(drive(obs))[0] for _ in range(20)])

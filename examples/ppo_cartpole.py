@@ -1,4 +1,4 @@
-"""PPO on CartPole-v1, to a mean return of 475 and more: an agent in one file, for you to copy and change.
+"""PPO on CartPole-v1, to a mean return of 475 or more: an agent in one file, for you to copy and change.
 
 The envs run compiled, the collector keeps the books, and what is left is the algorithm. It needs torch, numba and
 matplotlib, takes about a minute on one core, prints its learning curve and draws it to ``ppo_cartpole.png``.
@@ -32,12 +32,12 @@ UPDATES = 4 if args.quick else args.steps // (NUM_ENVS * HORIZON)
 EVALUATE_EVERY = 2  # updates
 EPISODES = 20 if args.quick else 100  # per evaluation
 
-torch.set_num_threads(1)  # networks as small as these only lose time in several threads
+torch.set_num_threads(1)  # with networks as small as these, more threads only cost time
 torch.manual_seed(args.seed)
 
 
 def mlp(outputs: int, gain: float) -> nn.Sequential:
-    """Two hidden layers. A small gain of the last one has all actions equally likely at first."""
+    """Two hidden layers; with a small gain in the last layer, all actions are equally likely at first."""
     net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs))
     for layer, scale in zip(net[::2], (2**0.5, 2**0.5, gain), strict=True):
         nn.init.orthogonal_(layer.weight, scale)
@@ -72,7 +72,7 @@ def advantages(segment: shoal.collect.Segment) -> tuple[np.ndarray, np.ndarray]:
 
     * terminated: the pole fell. No reward follows, so the value of what comes next is zero.
     * truncated: the time was up. Rewards would have followed, so the value of where the episode was cut counts. That
-      is not ``obs[t + 1]``, where the next episode has begun already: ``next_obs`` has the true last observation.
+      is not ``obs[t + 1]``, where the next episode has already begun: ``next_obs`` has the true last observation.
 
     Either way the sum over later steps stops, because they belong to another episode. The last step of the segment
     needs no special care: ``next_obs`` is known for it as well.
@@ -82,8 +82,8 @@ def advantages(segment: shoal.collect.Segment) -> tuple[np.ndarray, np.ndarray]:
     goes_on = ~(segment.terminated | segment.truncated)
     advantage, later = np.empty_like(before), np.zeros(segment.reward.shape[1])
     for t in reversed(range(len(segment))):
-        # An action that was not executed is no step: the env was reset instead (next_step), or failed. The pool below
-        # has none of these, but with this factor the function is right for all pools.
+        # An action that was not executed is not a step: the env was reset instead (next_step), or failed. The pool
+        # below has none of these, but with this factor the function is right for all pools.
         later = segment.executed[t] * (error[t] + GAMMA * LAMBDA * goes_on[t] * later)
         advantage[t] = later
     return advantage, advantage + before

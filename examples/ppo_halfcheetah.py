@@ -2,7 +2,7 @@
 
 All envs are simulated in one call, on as many threads as there are cores, and the collector keeps the books. What is
 left is the algorithm, with what continuous control needs: observations and rewards are brought to a common scale, the
-policy is a Gaussian, and time limits are told apart from ends. It needs torch and matplotlib besides
+policy is a Gaussian, and time limits are told apart from true ends. It needs torch and matplotlib besides
 ``shoal[mujoco]``. It prints its learning curve and writes it to ``ppo_halfcheetah.csv`` and ``ppo_halfcheetah.png``.
 
     python examples/ppo_halfcheetah.py --steps 1_000_000 --seed 1
@@ -27,11 +27,11 @@ PASSES, MINIBATCH = 10, 256
 GAMMA, LAMBDA, CLIP, LEARNING_RATE = 0.98, 0.92, 0.2, 1e-3
 FIRST_LOG_STD = -1.0  # of actions in [-1, 1], so that few are cut off at the limits at first
 EVALUATE_EVERY, EPISODES = 24, 16  # updates (about 50,000 steps), and episodes in each evaluation
-RANDOM = -281  # mean return of actions at random, for the picture
+RANDOM = -281  # mean return of random actions, for the picture
 
 
 def mlp(outputs: int, gain: float) -> nn.Sequential:
-    """Two hidden layers. A small gain of the last one has all states treated alike at first."""
+    """Two hidden layers; with a small gain in the last layer, all states are treated alike at first."""
     net = nn.Sequential(nn.Linear(OBS, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs))
     for layer, scale in zip(net[::2], (2**0.5, 2**0.5, gain), strict=True):
         nn.init.orthogonal_(layer.weight, scale)
@@ -76,10 +76,10 @@ class Agent:
 
     @torch.no_grad()
     def explore(self, obs: np.ndarray) -> np.ndarray:
-        """Actions at random, as likely as the policy has it.
+        """Random actions, drawn from the policy.
 
-        A Gaussian knows no limits, but motors do. The env gets what is within them, and ``drawn`` keeps what the
-        policy has really drawn, since that is what it has a probability for.
+        A Gaussian knows no limits, but motors do. The env gets actions clipped to them, and ``drawn`` keeps what the
+        policy really drew, since that is what it has a probability for.
         """
         self.drawn.append(self.choice(self.scaled(obs)).sample())
         return self.drawn[-1].clamp(-1, 1).numpy()
@@ -90,7 +90,7 @@ class Agent:
         return self.actor(self.scaled(obs)).clamp(-1, 1).numpy()
 
     def rescale(self, segment: shoal.collect.Segment) -> np.ndarray:
-        """Rewards such that discounted returns have variance 1 or so."""
+        """Rewards scaled so that discounted returns have a variance of about 1."""
         over = segment.terminated | segment.truncated
         returns = np.empty_like(segment.reward)
         for t, reward in enumerate(segment.reward):
@@ -105,7 +105,7 @@ def advantages(agent: Agent, segment: shoal.collect.Segment, reward: np.ndarray)
     """Generalized advantage estimates and the returns they imply, each [T, N].
 
     A cheetah never terminates: all its episodes are cut by the time limit, after 1000 steps. It would have run on, so
-    the value of where it was cut counts. That is not ``obs[t + 1]``, where the next episode has begun already, at rest:
+    the value of where it was cut counts. That is not ``obs[t + 1]``, where the next episode has already begun, at rest:
     ``next_obs`` has the true last observation. Only ``terminated``, in other envs, means that nothing follows.
 
     Either way the sum over later steps stops, because they belong to another episode.
@@ -116,8 +116,8 @@ def advantages(agent: Agent, segment: shoal.collect.Segment, reward: np.ndarray)
     goes_on = ~(terminated | truncated)
     advantage, later = torch.empty_like(error), torch.zeros_like(error[0])
     for t in reversed(range(len(segment))):
-        # An action that was not executed is no step: the env was reset instead (next_step), or failed. The pool below
-        # has none of these, but with this factor the function is right for all pools.
+        # An action that was not executed is not a step: the env was reset instead (next_step), or failed. The pool
+        # below has none of these, but with this factor the function is right for all pools.
         later = executed[t] * (error[t] + GAMMA * LAMBDA * goes_on[t] * later)
         advantage[t] = later
     return advantage, advantage + before
@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", default="ppo_halfcheetah", help="the curve goes to OUT.csv and OUT.png")
     args = parser.parse_args()
-    torch.set_num_threads(1)  # networks as small as these only lose time in several threads
+    torch.set_num_threads(1)  # with networks as small as these, more threads only cost time
     torch.manual_seed(args.seed)
     curve = learn(args.steps, args.num_envs, args.seed)
     header = ",".join(("steps", "seconds", *(f"return_{i}" for i in range(EPISODES))))

@@ -4,9 +4,9 @@ The games run in worker processes, their frames arrive as uint8 and go into torc
 the books. It needs torch and matplotlib besides ``shoal[atari]``. It prints its learning curve and writes it to
 ``ppo_pong.csv`` and ``ppo_pong.png``.
 
-To win at Pong takes some million steps, which is hours on two cores, most of them in the network. Settings are those
-that are common for Atari. With frames of 42 x 42 pixels the same network has a ninth of the work, and sees less. A run
-can be cut into pieces: with ``--checkpoint`` it begins with the networks of the last one.
+Winning at Pong takes a few million steps, which is hours on two cores, most of them spent in the network. The settings
+are the usual ones for Atari. With frames of 42 x 42 pixels the same network has a ninth of the work, and sees less. A
+run can be split up: with ``--checkpoint`` it begins with the networks of the last one.
 
     python examples/ppo_pong.py --steps 500_000 --checkpoint pong.pt
 """
@@ -57,7 +57,7 @@ class Agent(nn.Module):
         self.actor, self.critic = layer(nn.Linear(512, actions), 0.01), layer(nn.Linear(512, 1), 1.0)
 
     def forward(self, frames: torch.Tensor) -> tuple[Categorical, torch.Tensor]:
-        """What to do, and what it is worth. Frames stay bytes until here: as floats they are four times as large."""
+        """What to do, and what it is worth; frames stay bytes until here, since floats are four times as large."""
         features = self.trunk(frames.float() / 255)
         choice = Categorical(logits=self.actor(features), validate_args=False)
         return choice, self.critic(features).squeeze(-1)
@@ -83,8 +83,8 @@ def advantages(agent: Agent, segment: shoal.collect.Segment) -> tuple[np.ndarray
     goes_on = ~(segment.terminated | segment.truncated)
     advantage, later = np.empty_like(before), np.zeros(segment.reward.shape[1])
     for t in reversed(range(len(segment))):
-        # An action that was not executed is no step: the env was reset instead (next_step), or failed. The pool below
-        # has none of these, but with this factor the function is right for all pools.
+        # An action that was not executed is not a step: the env was reset instead (next_step), or failed. The pool
+        # below has none of these, but with this factor the function is right for all pools.
         later = segment.executed[t] * (error[t] + GAMMA * LAMBDA * goes_on[t] * later)
         advantage[t] = later
     return advantage, advantage + before

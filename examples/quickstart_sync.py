@@ -11,7 +11,7 @@ import shoal
 
 
 def policy(obs: np.ndarray) -> np.ndarray:
-    """Push the cart towards the side to which the pole leans and turns; stands in for your network."""
+    """Push the cart to the side that the pole leans and turns to; stands in for your network."""
     return (obs[:, 2] + obs[:, 3] > 0).astype(np.int64)
 
 

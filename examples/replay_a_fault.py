@@ -1,4 +1,4 @@
-"""A fault that is rare, recorded where it happens and then had again, alone and on demand.
+"""A rare fault, recorded where it happens and then reproduced, alone and on demand.
 
 python examples/replay_a_fault.py
 """
@@ -44,7 +44,7 @@ class Elevator(gym.Env[np.ndarray, int]):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    # The pool goes on without the env that failed: it is built anew, and the row tells where the fault is recorded.
+    # The pool goes on when an env fails: the env is built anew, and its row says where the fault is recorded.
     with shoal.make_pool(Elevator, 16, engine="process", num_workers=2, on_fault="restart", fault_dir=folder) as pool:
         pool.reset(seed=1)
         actions = np.random.default_rng(1)

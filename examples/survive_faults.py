@@ -22,7 +22,7 @@ NUM_ENVS, NUM_STEPS = 8, 400
 
 
 class Flaky(gym.Env[np.ndarray, int]):
-    """A simulator as one meets them: now and then it raises, takes its process down, or never answers."""
+    """A simulator of the kind one meets: now and then it raises, takes its process down, or never answers."""
 
     observation_space = gym.spaces.Box(0.0, np.inf, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)

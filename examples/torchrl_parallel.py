@@ -1,7 +1,7 @@
 """Pendulums in worker processes behind TorchRL's interface, and the same ones at their own pace.
 
-It needs ``pip install 'shoal[torch]'``. Seeds decide what comes out, and not how
-envs are run: both ways have the same returns.
+It needs ``pip install 'shoal[torch]'``. What comes out depends on the seeds, and not on how the envs are run: the
+returns are the same either way.
 """
 
 from functools import partial
@@ -34,7 +34,7 @@ def main() -> None:
     pool.async_step_and_maybe_reset_send(swing(root))
     left = 200 * NUM_ENVS
     while left:
-        # Whoever is ready goes on at once, while the others are still at it.
+        # An env that is ready goes on at once, while the others are still at it.
         stepped, root = pool.async_step_and_maybe_reset_recv(min_get=1)
         rows = [int(i) for i in stepped["env_index"]]
         sums[rows] += stepped["next", "reward"].flatten()

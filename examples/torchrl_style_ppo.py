@@ -1,8 +1,8 @@
-"""PPO on CartPole-v1 in TorchRL's dialect, to a mean return of 475 and more: a file for you to copy and change.
+"""PPO on CartPole-v1 in TorchRL's dialect, to a mean return of 475 or more: a file for you to copy and change.
 
-The envs run in worker processes with transforms around them, the policy is a module of ``tensordict.nn``, and all that
-they exchange is a ``TensorDict``. TorchRL itself is not needed, only torch, tensordict and matplotlib. It takes half a
-minute on two cores, prints its learning curve and draws it to ``torchrl_style_ppo.png``.
+The envs run in worker processes with transforms around them, the policy is a module from ``tensordict.nn``, and all
+that they exchange are ``TensorDict``s. TorchRL itself is not needed, only torch, tensordict and matplotlib. It takes
+half a minute on two cores, prints its learning curve and draws it to ``torchrl_style_ppo.png``.
 
 Worker processes are for envs whose steps take long. Those of CartPole do not, as the pool says at the end: with
 ``make(num_envs=NUM_ENVS)`` in place of the ``ParallelEnv`` the envs run compiled, and nothing else changes.
@@ -48,7 +48,7 @@ SOLVED = 475
 
 
 def mlp(outputs: int, gain: float) -> nn.Sequential:
-    """Two hidden layers. A small gain of the last one has all actions equally likely at first."""
+    """Two hidden layers; with a small gain in the last layer, all actions are equally likely at first."""
     net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs))
     for layer, scale in zip(net[::2], (2**0.5, 2**0.5, gain), strict=True):
         nn.init.orthogonal_(layer.weight, scale)
@@ -72,7 +72,7 @@ def make_policy() -> ProbabilisticTensorDictSequential:
 
 
 def make_envs(seed: int, episodes: int) -> tuple[TransformedEnv, TransformedEnv]:
-    """The envs to learn in, and those to be tested in, which see observations in the same way.
+    """The envs to learn in, and those to test in, which scale observations in the same way.
 
     The transforms are around the batch, so that they work on all rows at once. Episodes to learn from are cut by a
     ``StepCounter``: starts come more often, and what happens later is learned from the critic.
@@ -83,7 +83,7 @@ def make_envs(seed: int, episodes: int) -> tuple[TransformedEnv, TransformedEnv]
     train.set_seed(seed)
     norm.init_stats(100, reduce_dim=(0, 1))  # from random steps; dims are those of a rollout, [N, T]
 
-    # Tests are played by the same env in its compiled form: so many episodes are over in a moment.
+    # Tests run on the same env in its compiled form, where this many episodes take only a moment.
     same_norm = ObservationNorm(norm.loc, norm.scale, in_keys=["observation"], standard_normal=True)
     test = TransformedEnv(make(num_envs=episodes), Compose(same_norm, RewardSum()))
     test.set_seed(10_000 + seed)
@@ -112,7 +112,7 @@ def add_advantages(data: TensorDict, critic: TensorDictModule) -> None:
 
     * terminated: the pole fell. No reward follows, so the value of what comes next is zero.
     * truncated: the time was up. Rewards would have followed, so the value of where the episode was cut counts. It is
-      in ``"next"``, which has the true last observation; the root of the step after it is of the next episode.
+      in ``"next"``, which has the true last observation; the root of the step after it belongs to the next episode.
 
     Either way the sum over later steps stops, because they belong to another episode.
     """
@@ -140,7 +140,7 @@ def ppo_loss(rows: TensorDict, policy: ProbabilisticTensorDictSequential, critic
 def evaluate(env: EnvBase, policy: nn.Module) -> np.ndarray:
     """The return of one episode in each env, from starts that were not seen before; the likeliest action is taken."""
     with torch.no_grad(), set_interaction_type(InteractionType.MODE):
-        # Whoever is done first repeats its last step until the others are.
+        # An env that is done repeats its last step until the others are done too.
         episodes = env.rollout(500, policy, break_when_any_done=False, break_when_all_done=True)
     return episodes["next", "episode_reward"][:, -1].flatten().numpy()
 
@@ -168,7 +168,7 @@ def main() -> None:
     updates = 3 if args.quick else args.steps // (NUM_ENVS * HORIZON)
     episodes = 20 if args.quick else 100  # per evaluation
 
-    torch.set_num_threads(1)  # networks as small as these only lose time in several threads
+    torch.set_num_threads(1)  # with networks as small as these, more threads only cost time
     torch.manual_seed(args.seed)
     start = time.perf_counter()
     env, test_env = make_envs(args.seed, episodes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import stat
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from shoal import Restart, errors
 from shoal.black_box import BlackBox
 from shoal.engines.base import Command, Request
 from shoal.recording import Recording
-from shoal.testing import CountingEnv, DictTupleEnv, TextEnv
+from shoal.testing import CountingEnv, DictTupleEnv, FaultEnv, TextEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,6 +171,19 @@ def test_the_ring_forgets_the_oldest_steps_and_says_so(make_pool: MakePool) -> N
     assert (box.script(0)[0], box.gaps(0)) == ([["reset", 2, None]], ())
 
 
+def test_a_story_whose_first_reset_is_forgotten_can_be_loaded(
+    make_pool: MakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.black_box._MOST_STEPS", 16)
+    pool = make_pool(CountingEnv, 2, engine="serial")
+    pool.reset()
+    for k in range(20):
+        pool.step([k % 5, 1])
+    story = told(pool, 0, tmp_path)
+    assert story.script == [["reset", None, None], ["step", 16]]
+    assert story.actions[0].tolist() == [k % 5 for k in range(4, 20)]
+
+
 def test_envs_that_move_apart_are_kept_as_long(make_pool: MakePool) -> None:
     """Every env has room for as many steps, however seldom it is among those that step."""
     pool = make_pool(CountingEnv, 3, engine="serial")
@@ -252,13 +267,22 @@ def test_a_fault_that_is_raised_names_its_folder(make_pool: MakePool, tmp_path: 
         deque((pool.step([0] * 4) for _ in range(1000)), maxlen=0)
     (path,) = (tmp_path / "faults").iterdir()
     assert caught.value.__notes__[-1] == f"Do it again: shoal replay {path}"
-    assert path.name.endswith(f"-001-env{caught.value.env_id}-EnvStepError")
+    assert re.fullmatch(rf".+-pid{os.getpid()}-\d+-env{caught.value.env_id}-EnvStepError", path.name)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     on_demand = told(pool, caught.value.env_id, tmp_path / "mine")
     assert on_demand.fault == Recording.load(path).fault
     # What is known outlives the pool.
     pool.close()
     assert told(pool, caught.value.env_id, tmp_path / "mine").script == on_demand.script
+
+
+def test_pools_that_share_a_folder_do_not_overwrite_each_other(make_pool: MakePool, tmp_path: Path) -> None:
+    for tag in range(3):
+        pool = make_pool(FaultEnv, 1, engine="serial", fault_dir=tmp_path, env_kwargs={"at": 1, "tag": tag})
+        pool.reset(seed=tag)
+        with pytest.raises(errors.EnvStepError):
+            pool.step([0])
+    assert sorted(story.script[0][1] for story in recordings(tmp_path)) == [0, 1, 2]
 
 
 def test_folders_are_bounded_and_the_last_one_is_announced(

@@ -12,6 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from shoal.contract import RULES, Finding, check_env, examine
+from shoal.contract.compare import difference
 from shoal.envs import TASKS
 from shoal.errors import ArgumentError
 
@@ -509,6 +510,24 @@ def test_nothing_is_found_where_nothing_is_wrong(env: Any) -> None:
     report = examine(env, steps=STEPS)
     assert report.findings == ()
     assert {report.verdict(rule) for rule in RULES} == {"ok"}
+
+
+def arrays_of_lengths(*lengths: int) -> np.ndarray[Any, Any]:
+    """Arrays of several lengths, in an array of objects."""
+    items = np.empty(len(lengths), object)
+    items[:] = [np.arange(length) for length in lengths]
+    return items
+
+
+def test_an_info_may_hold_arrays_of_arrays() -> None:
+    assert keeping(returning(info=lambda info: {"boxes": arrays_of_lengths(2, 2 + info["t"])})) == []
+
+
+def test_arrays_of_arrays_are_compared_item_by_item() -> None:
+    assert difference(arrays_of_lengths(2, 3), arrays_of_lengths(2, 3), "boxes") is None
+    assert (
+        difference(arrays_of_lengths(2, 3), arrays_of_lengths(2, 4), "boxes") == "boxes[1] has the shapes (3,) and (4,)"
+    )
 
 
 # Gymnasium has replaced Taxi-v3 by Taxi-v4 at some point.

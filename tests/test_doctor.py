@@ -20,9 +20,10 @@ from parallel_envs import Party
 from trainer_processes import run_program
 
 from shoal.contract.compare import difference
-from shoal.doctor import Diagnosis, env, examine_env, examine_machine, limits, race
+from shoal.doctor import Diagnosis, env, examine_env, examine_machine, limits, machine, race
 from shoal.doctor.diagnosis import examined, size
 from shoal.doctor.race import Race, judge_auto, judge_rates
+from shoal.doctor.rehearsal import rehearse
 from shoal.doctor.trial import try_workers
 from shoal.engines.process.descriptors import FDS_PER_WORKER
 from shoal.errors import ArgumentError
@@ -238,6 +239,21 @@ def test_a_pool_that_does_not_fit() -> None:
     assert "not 10000000" in found["engines"].found
 
 
+class Unsendable(Exception):
+    def __reduce__(self) -> Any:
+        raise TypeError("an exception that stays where it is")
+
+
+class RaisesUnsendable(Calm):
+    def step(self, action: Any) -> Any:
+        raise Unsendable("no way")
+
+
+@pytest.mark.parametrize(("kind", "is_danger"), [(Calm, False), (RaisesUnsendable, False), (Deadly, True)])
+def test_only_an_env_that_ends_its_process_is_dangerous(kind: Any, is_danger: bool) -> None:
+    assert (rehearse(kind, 5).danger is not None) is is_danger
+
+
 def test_what_is_no_env_at_all_is_refused() -> None:
     with pytest.raises(ArgumentError, match="NoSuchEnv"):
         examine_env("NoSuchEnv-v0")
@@ -299,6 +315,12 @@ def test_this_machine() -> None:
     assert found["workers, forkserver"].verdict == "ok"
     assert all(diagnosis.found for diagnosis in diagnoses)
     assert all(diagnosis.fix for diagnosis in diagnoses if diagnosis.verdict != "ok")
+
+
+def test_the_optional_packages_are_those_of_the_extras() -> None:
+    optional = set(machine._optional_packages())
+    assert {"numba", "pyarrow", "minari", "envpool", "ale-py", "typer"} <= optional
+    assert optional.isdisjoint({"pytest", "ruff", "gymnasium", "numpy", "shoal"})
 
 
 @pytest.mark.slow

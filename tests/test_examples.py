@@ -16,7 +16,7 @@ import pytest
 
 import shoal
 from shoal.envs.dm_control import has_dm_control
-from shoal.testing import ScriptedEnv
+from shoal.testing import FAULT_FAMILIES, ScriptedEnv, fault_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,6 +165,16 @@ def test_the_learner_of_pong_learns_a_game_that_is_simpler(
         torch.set_num_threads(threads)
     assert at_random.mean < -0.4
     assert learned.mean > 0
+
+
+def test_the_table_of_injected_faults_is_true() -> None:
+    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (`.*`) \| (`.*`) \|$", text, re.MULTILINE)
+    told = {family: [re.findall(r"\w+", cell) for cell in cells] for family, *cells in rows}
+    assert told == {
+        family: [[fault.value for fault in faults], list(fault_places(faults[0]))]
+        for family, faults in FAULT_FAMILIES.items()
+    }
 
 
 def test_the_examples_are_found() -> None:

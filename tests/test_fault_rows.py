@@ -78,6 +78,20 @@ def test_the_last_observation_of_every_space_is_kept(
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_the_last_observation_is_as_it_was_whatever_became_of_the_row_before(
+    autoreset: str, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    pool = make_pool([GraphEnv, failing(GraphEnv, at=2)], engine="serial", autoreset=autoreset, on_fault=AT_ONCE)
+    pool.reset(seed=SEED)
+    before = pool.step([0, 0]).obs[1].nodes
+    kept = before.copy()
+    before[:] = 7.0
+    cut = pool.step([0, 0])
+    last = cut.obs[1] if autoreset == "next_step" else cut.finals[1][0]
+    np.testing.assert_array_equal(last.nodes, kept)
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_a_batch_of_all_envs_in_another_order_is_remembered_right(
     autoreset: str, make_pool: Callable[..., shoal.Pool]
 ) -> None:

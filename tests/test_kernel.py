@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from shoal.errors import ArgumentError, ShoalError, SpecError
-from shoal.kernel import KernelEnv, leaves_tuple
+from shoal.kernel import KernelEnv, checked_cast, leaves_tuple
 from shoal.spec import Field
 
 
@@ -176,6 +176,13 @@ def test_what_is_missing_is_named(missing: str) -> None:
         ({"constants": {"gain": "much"}}, "Walk.*gain"),
         ({"constants": {"gain": {"a": 1}}}, "Walk.*gain"),
         ({"reset_options": {"origin": "here"}}, "Walk.*origin"),
+        ({"state": {"x": np.float16}}, "Walk: field 'x': numba has no float16; use float32"),
+        ({"constants": {"gain": np.float16(1.0)}}, "Walk: field 'gain': numba has no float16; use float32"),
+        ({"action_space": spaces.Box(-1, 1, (1,), np.float16)}, "Walk.action_space: numba has no float16; use float32"),
+        (
+            {"observation_space": spaces.Tuple([spaces.Box(0, 1, (1,), np.float16)])},
+            r"space\[0\]: numba has no float16",
+        ),
         ({"state": {"render_mode": np.int64}}, "render_mode"),
         ({"state": {"np_random": np.int64}}, "np_random"),
     ],
@@ -202,3 +209,33 @@ def test_a_keyword_of_another_sort_than_its_constant_is_refused(value: Any) -> N
     """A list of three where there were two would be another record; a word is none at all."""
     with pytest.raises(ShoalError, match="table"):
         Walk(table=value).check()
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "dtype"),
+    [
+        (np.int16(5), 70_000, "int16"),
+        (np.int16(5), np.int64(-40_000), "int16"),
+        (np.float32(1.0), 1e300, "float32"),
+        (np.array([1, 2], np.int8), [3, 400], "int8"),
+    ],
+)
+def test_a_constant_that_would_become_another_number_is_refused(default: Any, given: Any, dtype: str) -> None:
+    kind = type("Walk", (Walk,), {"constants": {"gain": default}})
+    with pytest.raises(ArgumentError, match=f"gain: expected a number that fits {dtype}, got "):
+        kind(gain=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [(5, np.int16), (5.0, np.int64), (True, np.int8), (0.1, np.float32), (np.inf, np.float32), (2**63, np.uint64)],
+)
+def test_a_number_that_fits_is_cast(given: Any, dtype: Any) -> None:
+    cast = checked_cast("x", given, np.dtype(dtype))
+    assert (cast.dtype, cast) == (dtype, dtype(given))
+
+
+@pytest.mark.parametrize("given", [2.7, np.nan, np.inf, "7", None, 2**70, 2**63, [1, 2.5]])
+def test_what_an_integer_cannot_be_is_refused(given: Any) -> None:
+    with pytest.raises(ArgumentError, match="x: expected a number that fits int64, got "):
+        checked_cast("x", given, np.dtype(np.int64))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,3 +107,12 @@ def test_the_doctor_tells_of_a_quota_and_of_kills(groups: Callable[..., None]) -
     assert found.startswith("1 usable")
     assert "cgroup quota 0.1" in found
     assert doctor._memory_kills().verdict == "warning"
+
+
+def test_without_a_free_descriptor_nobody_is_known_to_have_descendants() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert machine.descendants(os.getpid()) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

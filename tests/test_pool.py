@@ -502,6 +502,28 @@ def test_bad_seeds_are_refused_before_anything_moves(seed: Any) -> None:
         np.testing.assert_array_equal(pool.latest().obs, before.obs)
 
 
+@pytest.mark.parametrize("seed", [-1, "x", [1, 2]], ids=repr)
+def test_a_restart_with_a_bad_seed_moves_nothing(seed: Any, make_pool: MakePool) -> None:
+    pool = make_pool(CountingEnv, 2, engine="serial", env_kwargs={"episode_length": 9})
+    pool.reset(seed=1)
+    pool.step([0, 0])
+    with pytest.raises(ArgumentError, match="seed"):
+        pool.restart([0], seed=seed)
+    assert pool.stats().restarts == 0
+    assert totals(pool.step([0, 0])) == [2, 2]
+
+
+def test_the_seed_of_a_reset_that_is_refused_is_not_that_of_later_restarts(make_pool: MakePool) -> None:
+    pool, undisturbed = (make_pool(CountingEnv, 2, engine="serial", seed=7) for _ in range(2))
+    for each in (pool, undisturbed):
+        each.reset()
+    with pytest.raises(ArgumentError, match="options"):
+        pool.reset(seed=99, options=5)  # type: ignore[arg-type]
+    for each in (pool, undisturbed):
+        each.restart()
+    assert pool.get_attr("np_random_seed") == undisturbed.get_attr("np_random_seed")
+
+
 def make_unpicklable() -> Any:
     return {"lock": threading.Lock()}
 
@@ -721,6 +743,14 @@ def test_the_pools_seed_serves_the_first_reset_of_each_env(make: MakePool) -> No
     assert episodes == [0, 1, 1]  # a reset without a seed goes on counting
 
 
+def test_the_pools_seed_serves_again_if_the_first_reset_has_failed(make: MakePool) -> None:
+    pool = make([CountingEnv, partial(FaultEnv, "raise", where="reset", at=1)], None, seed=7)
+    with pytest.raises(EnvResetError):
+        pool.reset()
+    pool.reset()
+    assert pool.get_attr("np_random_seed") == (7, 8)
+
+
 def test_a_seed_given_to_reset_comes_before_the_pools(make: MakePool) -> None:
     pool = make(CountingEnv, 3, seed=7)
     pool.reset(seed=[30, None, 50])
@@ -791,6 +821,21 @@ def test_more_ready_rows_than_are_under_way_cannot_be_had(make: MakePool) -> Non
     with pytest.raises(NothingInFlight):
         pool.recv_ready(at_least=3)
     assert sorted(pool.recv_ready(at_least=2, timeout=SOON_S).env_id.tolist()) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"at_most": 0}, {"at_most": -1}, {"at_least": -1}, {"at_least": 1.5}, {"timeout": -1}, {"timeout": float("nan")}],
+    ids=str,
+)
+def test_a_call_for_ready_rows_that_makes_no_sense_is_refused_and_nothing_is_lost(
+    wrong: Any, make_pool: MakePool
+) -> None:
+    pool = make_pool(CountingEnv, 2, engine="serial")
+    pool.async_reset(seed=1)
+    with pytest.raises(ArgumentError, match=next(iter(wrong))):
+        pool.recv_ready(**wrong)
+    assert len(pool.recv_ready(at_least=2)) == 2
 
 
 def test_a_fault_among_ready_rows_leaves_the_others(make: MakePool) -> None:
@@ -995,6 +1040,14 @@ def test_object_observations_do_not_change_once_handed_out(make: MakePool) -> No
     assert [len(batch.obs[1]["items"]) for batch in batches] == [0, 1, 2]
 
 
+def test_object_observations_belong_to_the_caller(make: MakePool) -> None:
+    pool = make(ReusingEnv, 2, env_kwargs={"episode_length": 9})
+    pool.reset()
+    for batch in (pool.step([0, 0]), pool.latest()):
+        batch.obs[1]["items"].append("anchor")
+    assert [obs["items"] for obs in pool.latest().obs] == [["rope"], ["rope"]]
+
+
 def test_the_last_row_of_an_episode_survives_the_reset_after_it(make: MakePool) -> None:
     pool = make(ReusingEnv, 2, env_kwargs={"episode_length": 1}, autoreset="same_step")
     pool.reset()
@@ -1063,6 +1116,17 @@ def test_raw_actions_arrive_as_they_are(engine: str, make_pool: MakePool, space:
     assert (
         pool.step(pool.spec.action.unflatten([np.zeros(3, np.int64)] * len(pool.spec.action.leaves))).env_id.size == 3
     )
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_raw_actions_are_one_per_env_though_one_was_dropped(count: int, make_pool: MakePool) -> None:
+    fns = [partial(FaultEnv, "raise", at=1), CountingEnv, CountingEnv]
+    pool = make_pool(fns, engine="serial", on_fault="drop", batch_size=1)
+    pool.reset()
+    pool.step([0, 0, 0])
+    with pytest.raises(ActionError, match=f"expected 3 values, one per env, got {count}"):
+        pool.send(RawActions([0] * count), env_id=[0, 1, 2])
+    assert pool.under_way == []
 
 
 def test_a_whole_pool_can_hand_out_rows_as_they_come(engine: str, make_pool: MakePool) -> None:
@@ -1154,7 +1218,7 @@ def test_an_env_whose_rebuilding_has_failed_is_built_by_a_later_reset(
         with pytest.raises(EnvConstructError, match="busy"):
             pool.recv()
     elif way == "a reset that nobody receives":
-        with pytest.raises(EnvResetError, match="could not be built"):
+        with pytest.raises(EnvConstructError, match="could not be built"):
             pool.reset(seed=1)
     assert pool.reset(seed=1).elapsed_step.tolist() == [0, 0]
     assert pool.step([0, 0]).elapsed_step.tolist() == [1, 1]

@@ -186,6 +186,18 @@ def test_what_a_fault_has_cut_short_is_no_past_of_an_env_that_was_put_back(make_
     assert pool.step([0, 0]).elapsed_step.tolist() == [2, 2]
 
 
+def test_an_env_that_failed_and_is_not_reset_yet_is_nothing_to_keep(make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(partial(Kept, episode_length=9), 2, engine="serial", on_fault=Restart())
+    pool.reset(seed=1)
+    pool.set_attr("fails_to_step", True, env_id=[1])
+    assert pool.step([0, 0]).truncated.tolist() == [False, True]
+    with pytest.raises(StateError, match=r"envs \[1\] failed and wait for a reset"):
+        pool.snapshot()
+    assert len(pool.snapshot([0])) == 1
+    assert pool.step([0, 0]).first.tolist() == [False, True]
+    assert len(pool.snapshot()) == 2
+
+
 def test_a_restore_that_fails_leaves_envs_that_wait_for_their_reset(
     engine: str, make_pool: Callable[..., Pool]
 ) -> None:

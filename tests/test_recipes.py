@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, ResourceError
 from shoal.recipes import recipe_for
 from shoal.testing import CountingEnv
 
@@ -150,3 +150,9 @@ def test_a_limit_for_a_callable_is_left_to_the_pool() -> None:
 def test_what_makes_no_sense_is_refused_with_a_reason(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         recipe_for(**{"env": CountingEnv, **arguments})
+
+
+@pytest.mark.parametrize("num_envs", [10**11, 10**30])
+def test_more_envs_than_memory_has_places_for_are_refused(num_envs: int) -> None:
+    with pytest.raises(ResourceError, match=r"num_envs: 1[0,]+ envs do not fit"):
+        recipe_for(CountingEnv, num_envs)

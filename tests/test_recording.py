@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from full_disk import NO_ROOM, no_room
 from gymnasium.wrappers import TimeLimit
 
 from shoal.errors import ArgumentError
@@ -84,13 +85,11 @@ def test_only_the_owner_may_read_it(folder: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
 
 
-def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_text("mine")
-    (tmp_path / f".fault.json.{os.getpid()}").symlink_to(other)
-    STORY.save(tmp_path)
-    assert other.read_text() == "mine"
-    assert Recording.load(tmp_path).fault == FAULT
+def test_a_file_that_cannot_be_written_leaves_what_was_there(folder: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(OSError, match=NO_ROOM), no_room():
+        replace(STORY, env_id=5).save(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_commands_are_the_script_one_by_one() -> None:

@@ -125,6 +125,17 @@ def test_t08_the_history_is_told_when_the_budget_is_spent(clock: Clock) -> None:
     ]
 
 
+def test_t08_the_history_is_that_of_the_last_faults(clock: Clock) -> None:
+    ledger = Ledger(Restart(budget=0), clock)
+    for number in range(1000):
+        ledger.charge(0, fault(text=f"ValueError: {number}", is_collateral=True))
+    with pytest.raises(errors.EnvStepError) as caught:
+        ledger.charge(0, fault(text="ValueError: last"))
+    told = caught.value.__notes__[-1].splitlines()[1:]
+    assert len(told) == 100
+    assert [line.rpartition(" ")[2] for line in (told[0], told[-2], told[-1])] == ["901", "999", "last"]
+
+
 def test_t08_who_falls_with_a_neighbour_neither_pays_nor_waits(clock: Clock) -> None:
     ledger = Ledger(Restart(budget=1, backoff_s=1.0), clock)
     for _ in range(20):

@@ -7,7 +7,7 @@ import importlib
 import pickle
 import sys
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -16,10 +16,13 @@ from gymnasium import spaces
 
 from shoal import registry
 from shoal.envs import TASKS
-from shoal.errors import ArgumentError, BackendUnavailable
+from shoal.errors import ArgumentError, BackendUnavailable, WrongSetting
 from shoal.kernel import KernelEnv
 from shoal.registry import Task, find, list_all_envs, register
 from shoal.testing import CountingEnv
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +156,19 @@ def test_a_missing_library_is_named() -> None:
             _ = find("Needy-v0").env
 
 
+def test_a_missing_library_is_named_though_the_module_is_called_almost_like_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no_such_simulator_envs.py").write_text("import no_such_simulator")
+    monkeypatch.syspath_prepend(tmp_path)
+    register("Needy-v0", "no_such_simulator_envs:Env")
+    with pytest.raises(BackendUnavailable, match=r"Needy-v0 needs.*no_such_simulator"):
+        _ = find("Needy-v0").env
+    register("Inner-v0", "no_such_simulator.envs:Env")
+    with pytest.raises(ArgumentError, match=r"Inner-v0.*cannot be imported"):
+        _ = find("Inner-v0").env
+
+
 def test_another_tasks_id_can_be_built_upon() -> None:
     register("ShortCart-v0", "CartPole-v1", max_episode_steps=7)
     task = find("ShortCart-v0")
@@ -171,7 +187,7 @@ def test_an_id_can_be_registered_once() -> None:
     register("Mine-v0", CountingEnv, aliases=("mine",))
     own = ("CartPole-v1", "phys2d/CartPole-v1", "Pong-v5")
     for names in (("Mine-v0",), ("mine",), ("New-v0", "mine"), *((name,) for name in own)):
-        with pytest.raises(ArgumentError, match="registered already"):
+        with pytest.raises(WrongSetting, match="registered already"):
             register(names[0], CountingEnv, aliases=names[1:])
     assert "New-v0" not in list_all_envs()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import time
@@ -342,6 +343,12 @@ def test_a_hang_is_interrupted_where_it_hangs(make_pool: MakePool, tmp_path: Pat
     assert last[-1] == "shoal.replaying.Hang: no answer after 0.1 s"
     assert "time.sleep(30)" in outcome.error.remote_traceback
     assert "in ring" not in outcome.error.remote_traceback
+
+
+def test_the_alarm_is_off_while_the_caller_hears_of_the_progress(recording: Recording) -> None:
+    left_s = []
+    replay(recording, Fragile, lambda done: left_s.append(signal.getitimer(signal.ITIMER_REAL)[0]), timeout_s=60.0)
+    assert left_s == [0.0] * recording.num_commands
 
 
 # ---------------------------------------------------------------------- which env

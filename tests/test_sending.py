@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -10,7 +13,8 @@ import pytest
 from twins import Twins, fault_of
 
 from shoal import Restart, errors
-from shoal.testing import CountingEnv, FaultEnv
+from shoal.spec import RawActions
+from shoal.testing import CountingEnv, FaultEnv, read_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,3 +142,54 @@ def test_an_abandoned_fault_is_told_by_the_reset_that_takes_its_place(
     twins.take_reset(batch)
     assert (batch.first[0], batch.truncated[0]) == (True, False)
     twins.take(pool.step([0], env_id=[other]), [0, 0])
+
+
+# ---------------------------------------------------------------------- what cannot be sent
+
+
+def refuse_reset(pool: shoal.Pool) -> None:
+    """Ask for a reset that no worker can be told of."""
+    with pytest.raises(errors.ShippingError):
+        pool.reset(options={"lock": threading.Lock()})
+
+
+@pytest.mark.parametrize("keeps_env", [False, True], ids=["built anew", "kept"])
+def test_a_refused_reset_leaves_due_what_is_due(keeps_env: bool, make_pool: Callable[..., shoal.Pool]) -> None:
+    restart = Restart(keeps_env=keeps_env)
+    pool = make_pool(envs(at=2), engine="process", num_workers=1, on_fault=restart)
+    pool.reset(seed=SEED)
+    pool.step([0, 0])
+    assert fault_of(pool.step([0, 0]), 1) is not None
+    refuse_reset(pool)
+    batch = pool.step([0, 0])
+    assert (batch.first.tolist(), batch.elapsed_step.tolist()) == ([False, True], [3, 0])
+
+
+def test_a_refused_reset_leaves_it_to_the_next_to_build_what_is_gone(make_pool: Callable[..., shoal.Pool]) -> None:
+    pool = make_pool(envs(), engine="process", num_workers=2)
+    pool.reset(seed=SEED)
+    os.kill(pool.engine.pids[1], signal.SIGKILL)
+    with pytest.raises(errors.WorkerDied):
+        pool.step([0, 0])
+    pool.recv(timeout=10)
+    refuse_reset(pool)
+    assert [read_row(obs).step for obs in pool.reset().obs] == [0, 0]
+
+
+def test_a_refused_reset_drops_no_rows(make_pool: Callable[..., shoal.Pool]) -> None:
+    pool = make_pool(envs(at=9), engine="process", num_workers=1)
+    pool.reset(seed=SEED)
+    pool.send([1, 2])
+    refuse_reset(pool)
+    assert [read_row(obs).action for obs in pool.recv(timeout=10).obs] == [1, 2]
+
+
+def test_a_refused_send_queues_nothing(make_pool: Callable[..., shoal.Pool]) -> None:
+    pool = make_pool(envs(at=9), engine="process", num_workers=1)
+    pool.reset(seed=SEED)
+    pool.send([1], env_id=[0])
+    with pytest.raises(errors.ShippingError):
+        pool.send(RawActions([2, threading.Lock()]), env_id=[0, 1])
+    assert pool.recv(timeout=10).env_id.tolist() == [0]
+    with pytest.raises(errors.NothingInFlight):
+        pool.recv(timeout=10)

@@ -167,6 +167,21 @@ def test_without_autoreset_an_env_put_back_to_its_end_waits_for_its_reset(pools:
     assert pool.step([0, 0]).elapsed_step.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("taken_in", MODES)
+@pytest.mark.parametrize("put_back_in", ["next_step", "same_step"])
+def test_whether_a_reset_is_due_is_up_to_the_pool_that_an_env_is_put_back_in(
+    taken_in: str, put_back_in: str, pools: Callable[..., Pool]
+) -> None:
+    kwargs = {**LASTING, "length": 2}
+    pool, other = (pools(Drift, 1, autoreset=mode, env_kwargs=kwargs) for mode in (taken_in, put_back_in))
+    pool.reset(seed=1)
+    go_on(pool, 2)
+    other.restore(pool.snapshot())
+    batch = other.step([0])
+    steps = 1 if taken_in == "same_step" else 0 if put_back_in == "next_step" else 3
+    assert batch.elapsed_step.tolist() == [steps]
+
+
 def test_an_env_that_failed_can_be_put_back_instead_of_reset(pools: Callable[..., Pool]) -> None:
     pool = pools(Drift, 3, env_kwargs=LASTING)
     pool.reset(seed=1)
@@ -277,6 +292,16 @@ def test_an_env_that_was_never_reset_is_nothing_to_keep(pools: Callable[..., Poo
     with pytest.raises(NotReset, match=r"envs \[0, 2\]"):
         pool.snapshot()
     assert len(pool.snapshot(env_id=[1])) == 1
+
+
+def test_an_env_that_failed_and_is_not_reset_yet_is_nothing_to_keep(pools: Callable[..., Pool]) -> None:
+    pool = pools(Drift, 2, on_fault="restart", env_kwargs=[LASTING, {**LASTING, "fail_at": 1}])
+    pool.reset(seed=1)
+    assert pool.step([0, 0]).truncated.tolist() == [False, True]
+    with pytest.raises(StateError, match=r"envs \[1\] failed and wait for a reset"):
+        pool.snapshot()
+    pool.reset(env_id=[1])
+    assert len(pool.snapshot()) == 2
 
 
 def test_envs_under_way_cannot_be_kept_or_put_back(pools: Callable[..., Pool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -41,6 +42,17 @@ def test_a_command_goes_through_its_stations(ids: list[int]) -> None:
     assert all(traffic.is_busy(i) for i in ids)
     assert traffic.hand_out(ids) == []
     assert traffic.is_empty
+
+
+@pytest.mark.parametrize("station", ["flying", "landed"])
+def test_asking_who_is_busy_changes_nothing(station: str) -> None:
+    """Another thread may be in the middle of a send."""
+    traffic = flying(3)
+    if station == "landed":
+        traffic.land([0, 1, 2])
+    before = deepcopy(vars(traffic))
+    assert traffic.busy() == [0, 1, 2]
+    assert vars(traffic) == before
 
 
 def test_rows_are_listed_by_arrival_or_by_group() -> None:

@@ -62,8 +62,8 @@ _HOMES = {
     "register": "shoal.registry",
     "make_vec": "shoal.doors",
 }
-# For annotations in programs that are written for EnvPool. Not among the names that a star imports, since the faces
-# behind them need libraries of their own.
+# For annotations in programs written for EnvPool. A star import leaves them out, since the faces behind them need
+# libraries of their own.
 _TYPES = {
     "DMEnvPool": "shoal.faces.envpool.dm",
     "EnvPool": "shoal.faces.envpool.base",

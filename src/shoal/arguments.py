@@ -1,4 +1,4 @@
-"""Checks of arguments: every error names the argument, what was expected, and what came."""
+"""Argument checks: every error names the argument, what was expected, and what was given."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from shoal.errors import ArgumentError
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """See that a value is one of a few words."""
+    """Check that a value is one of a few words."""
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(f"{name}: expected one of {choices}, got {value!r}")
 
 
 def check_flags(**flags: Any) -> None:
-    """See that values are bools."""
+    """Check that values are bools."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise ArgumentError(f"{name}: expected True or False, got {value!r}")
 
 
 def check_count(name: str, value: Any, most: int | None = None, *, low: int = 1, may_be_none: bool = True) -> None:
-    """See that a value is a whole number from ``low`` on, or None."""
+    """Check that a value is None, or a whole number of at least ``low`` and, if there is a limit, at most ``most``."""
     if value is None and may_be_none:
         return
     is_int = hasattr(value, "__index__") and not isinstance(value, bool)
@@ -35,13 +35,13 @@ def check_count(name: str, value: Any, most: int | None = None, *, low: int = 1,
 
 
 def check_counts(**counts: Any) -> None:
-    """The same for several."""
+    """Check several counts at once; see ``check_count``."""
     for name, value in counts.items():
         check_count(name, value)
 
 
 def check_seconds(name: str, value: Any, *, may_be_none: bool = True) -> None:
-    """See that a value is a time, or None for as long as it takes."""
+    """Check that a value is a number of seconds above 0, or None for as long as it takes."""
     if value is None and may_be_none:
         return
     # Written so that NaN, for which every comparison is false, is refused.
@@ -51,7 +51,7 @@ def check_seconds(name: str, value: Any, *, may_be_none: bool = True) -> None:
 
 
 def check_patience(**waits: Any) -> None:
-    """See that values are times that somebody is ready to wait, or None."""
+    """Check that values are numbers of seconds that a caller is willing to wait, 0 included, or None."""
     for name, value in waits.items():
         # Written so that NaN, for which every comparison is false, is refused.
         if value is not None and (isinstance(value, str) or not hasattr(value, "__float__") or not value >= 0):
@@ -59,7 +59,7 @@ def check_patience(**waits: Any) -> None:
 
 
 def check_cpus(name: str, value: Any) -> tuple[int, ...] | None:
-    """The CPUs that workers are to run on, each of which this process may use; None if that is left to the system."""
+    """The CPUs to run workers on, all of them usable by this process; None leaves the choice to the system."""
     if value is None:
         return None
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
@@ -70,7 +70,7 @@ def check_cpus(name: str, value: Any) -> tuple[int, ...] | None:
 
 
 def check_folder(name: str, value: str | os.PathLike[str] | None) -> None:
-    """See that a folder can be written to, or made."""
+    """Check that a folder can be written to, or created."""
     if value is None:
         return
     folder = Path(value).absolute()

@@ -1,13 +1,13 @@
 """The memory of a pool: every number that N envs exchange with their caller, as a struct of arrays.
 
-    Layout    where each named column lies in one block of memory; plain data, so it can be sent to a worker
-    Arena     the block itself: private, or shared with other processes through a file descriptor without a name
+    Layout    where each named column is in one block of memory; plain data, so it can be sent to a worker
+    Arena     the block itself, which other processes can map through an unnamed file
     Rows      the result columns, indexed by env id: observation leaves, reward, flags, elapsed steps
     RowWriter puts one env's result into its row, checking it on the way
 
-Shared memory is a memfd (elsewhere: a temporary file, unlinked at once). It has no name, so nothing can be
-left behind or guessed, and its pages are reserved before use, so a full disk or tmpfs is an error at start and
-not a SIGBUS in the middle of a run.
+Shared memory is a memfd (or, where there is none, a temporary file that is unlinked at once). It has no name that
+could be left behind or guessed, and its pages are reserved before use, so that a full disk or tmpfs is an error at
+startup rather than a SIGBUS in the middle of a run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shoal.machine import available_memory_bytes
 from shoal.spec import EnvSpec, Leaf, SpaceTree, flattener, numpys_own
 from shoal.streams import keep_streams_taken
 
-ALIGNMENT = 64  # a cache line: two workers never write to the same one at column borders
+ALIGNMENT = 64  # a cache line, so that two workers never write to the same one at a column border
 Columns = dict[str, np.ndarray[Any, Any]]
 
 
@@ -61,7 +61,7 @@ class Arena:
     def __init__(self, fd: int, size_bytes: int) -> None:
         self.fd = fd
         self.size_bytes = max(size_bytes, 1)
-        keep_streams_taken()  # the mapping holds the file under a number of its own
+        keep_streams_taken()  # the mapping keeps its own duplicate of the file descriptor
         self.buffer = mmap.mmap(fd, self.size_bytes)
 
     @classmethod
@@ -71,7 +71,7 @@ class Arena:
         Raises:
             ResourceError: If the system has no room for them.
         """
-        # Taking pages that are not there would wake the out-of-memory killer, so the size is looked at first.
+        # Reserving more than there is would wake the out-of-memory killer, so the size is checked first.
         if size_bytes > available_memory_bytes():
             raise no_room(size_bytes, errno.ENOMEM)
         try:
@@ -82,19 +82,19 @@ class Arena:
 
     @staticmethod
     def open_file() -> int:
-        """A file descriptor for shared memory, without a name anywhere."""
+        """A file descriptor for shared memory that has no name anywhere."""
         if hasattr(os, "memfd_create"):
             return os.memfd_create("shoal", os.MFD_CLOEXEC)
         with tempfile.TemporaryFile(prefix="shoal") as file:
             return os.dup(file.fileno())
 
     def address(self, array: np.ndarray[Any, Any]) -> int:
-        """Where an array of this arena lies in this process."""
+        """The address, in this process, of an array in this arena."""
         return int(array.ctypes.data)
 
 
 def no_room(size_bytes: int, code: int) -> ResourceError:
-    """The error for memory that cannot be had."""
+    """The error for memory that cannot be allocated."""
     return ResourceError(
         code,
         f"no room for {size_bytes / 2**20:.1f} MiB of shared memory ({os.strerror(code)}); "
@@ -104,7 +104,7 @@ def no_room(size_bytes: int, code: int) -> ResourceError:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Which columns hold results and actions of ``num_envs`` envs of one spec.
+    """Which columns hold the results and actions of ``num_envs`` envs of one spec.
 
     ``blocks`` is how many generations of results are kept: one when every batch is copied out, more when
     callers get views that must outlive the next step.
@@ -135,14 +135,14 @@ class RowLayout:
             layout.add(name, (self.num_envs, *leaf.shape), leaf.dtype)
 
     def private(self) -> Columns:
-        """All columns in memory of this process alone."""
+        """All columns, in memory private to this process."""
         layout = Layout()
         self.reserve(layout)
         return layout.view(bytearray(layout.size_bytes))
 
 
 class Rows:
-    """The result and action columns by meaning. Leaf columns are lists in leaf order; object leaves are None."""
+    """The result and action columns, by meaning; leaf columns are lists in leaf order, with None for object leaves."""
 
     def __init__(self, layout: RowLayout, columns: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.layout = layout
@@ -160,7 +160,7 @@ class Rows:
         self.final_info = {name: columns[f"final_info.{name}"] for name in fields} if layout.with_final else {}
 
     def of_block(self, block: int) -> Columns:
-        """The rows of one block, by name; object leaves are not among them."""
+        """The columns of one block, by name, without object leaves."""
         return {
             **{name: getattr(self, name)[block] for name in ("reward", "elapsed", "terminated", "truncated", "first")},
             **{f"obs{j}": column[block] for j, column in enumerate(self.obs) if column is not None},
@@ -169,7 +169,7 @@ class Rows:
 
 
 def span(ids: Sequence[int] | np.ndarray[Any, Any]) -> slice | None:
-    """The rows of sorted ids as a slice if each follows the one before, because views cost next to nothing; else None.
+    """Sorted ids as a slice if they are consecutive, because views cost next to nothing; else None.
 
     Example:
         >>> span([4, 5, 6]), span([4, 6])
@@ -182,7 +182,7 @@ def span(ids: Sequence[int] | np.ndarray[Any, Any]) -> slice | None:
 
 
 def has_true(mask: np.ndarray[Any, Any]) -> bool:
-    """``mask.any()``, in a tenth of the time that it takes for a few flags.
+    """``mask.any()``, but for a few flags in a tenth of the time.
 
     Example:
         >>> has_true(np.array([False, True])), has_true(np.array([False]))
@@ -224,7 +224,7 @@ class RowWriter:
         self._fields = {name: column[block] for name, column in rows.info.items()}
 
     def put_info(self, row: int, info: dict[str, Any]) -> dict[str, Any]:
-        """Store the info fields that are columns, zeros for those that are missing, and return the others."""
+        """Store the info fields that have columns, with zeros for missing ones, and return the other fields."""
         fields = self._fields
         if not fields:
             return info
@@ -239,7 +239,7 @@ Put = Callable[[int, Any], "list[Any] | None"]
 def tree_writer(tree: SpaceTree, columns: list[np.ndarray[Any, Any] | None], check: str = "always") -> Put:
     """A function ``put(row, value)`` that stores a nested value and returns what no column can hold.
 
-    It returns None, or the values of the object leaves in leaf order.
+    What it returns is None, or the values of the object leaves in leaf order.
     """
     writers = [_leaf_writer(leaf, column, check) for leaf, column in zip(tree.leaves, columns, strict=True)]
     if tree.is_single:
@@ -263,7 +263,7 @@ def _vectors_writer(
     writers: list[Callable[[int, Any], Any]],
     flatten: Callable[[Any], list[Any]],
 ) -> Put:
-    """Writes the arrays of a nested value; if all are vectors, as ``_vector_writer`` does, without a call for each."""
+    """A writer of nested arrays; if all are vectors, it does what ``_vector_writer`` does, without a call for each."""
     are_exact = all(_is_plain_vector(leaf) for leaf in tree.leaves)
     homes = [_places_of_rows(column) for column in columns] if are_exact else []
 
@@ -284,7 +284,7 @@ def _vectors_writer(
 
 
 def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, check: str) -> Callable[[int, Any], Any]:
-    """A function that puts a value into its row of a column; where there is none, it returns the value to carry."""
+    """A function that puts a value into its row of the column or, if there is no column, returns it to be carried."""
     if column is None:
         return _object_carrier(leaf, check)
     if leaf.shape:
@@ -309,10 +309,10 @@ def _leaf_writer(leaf: Leaf, column: np.ndarray[Any, Any] | None, check: str) ->
 
 
 def _vector_writer(leaf: Leaf, column: np.ndarray[Any, Any], judge: Callable[[Any], Any]) -> Callable[[int, Any], None]:
-    """Writes vectors through a memoryview.
+    """A function that writes vectors through a memoryview.
 
-    That takes exactly the same length and type or nothing, so the check comes with the copy, and the two take half the
-    time of numpy's assignment, which would broadcast and cast.
+    A memoryview accepts exactly its own length and type, so the copy is also the check. That takes half the time of
+    numpy's assignment, which would broadcast and cast.
     """
     write_any = _array_writer(leaf, column, judge)
     if not _is_plain_vector(leaf):
@@ -327,7 +327,7 @@ def _vector_writer(leaf: Leaf, column: np.ndarray[Any, Any], judge: Callable[[An
                 items[places[row]] = value
                 return
             except (TypeError, ValueError):
-                is_exact = False  # an env that returns lists, or doubles for floats, will go on doing so
+                is_exact = False  # an env that returns lists, or doubles for floats, will keep doing so
         write_any(row, value)
 
     return write_vector
@@ -339,12 +339,12 @@ def _is_plain_vector(leaf: Leaf) -> bool:
 
 
 def _is_common(dtype: np.dtype[Any]) -> bool:
-    """Whether memoryviews know the type: no half or long floats, and no bytes in another order than the machine's."""
+    """Whether memoryviews support the dtype: no half or long floats, and only the machine's own byte order."""
     return dtype.isnative and dtype.char not in "eg"
 
 
 def _places_of_rows(column: np.ndarray[Any, Any]) -> tuple[memoryview, list[slice]]:
-    """A column of vectors as one row of numbers, and where in it each vector is."""
+    """A column of vectors as one flat run of numbers, and the slice that holds each vector."""
     flat = column.view()
     flat.shape = (-1,)  # unlike reshape, never a copy
     length = column.shape[1]
@@ -355,7 +355,7 @@ def _array_writer(leaf: Leaf, column: np.ndarray[Any, Any], judge: Callable[[Any
     shape, dtype, ndarray = leaf.shape, leaf.dtype, np.ndarray
 
     def write_array(row: int, value: Any) -> None:
-        # Numpy would broadcast a smaller value and cast any number: the exact case is let through, the rest is judged.
+        # Numpy would broadcast a smaller value and cast any number, so all but exact matches are judged first.
         if value.__class__ is ndarray and value.dtype is dtype and value.shape == shape:
             column[row] = value
         else:
@@ -369,15 +369,15 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _object_carrier(leaf: Leaf, check: str) -> Callable[[int, Any], Any]:
-    """A function that returns the value to carry, checked; for ``"first"`` that is once per row."""
+    """A function that returns a copy of the value to carry; with ``check="first"`` it checks each row only once."""
     seen: set[int] = set()
 
     def carry(row: int, value: Any) -> Any:
-        # Some spaces look at every letter of a text, so that unlike a look at an array this one has a price.
+        # Some spaces check every character of a text, so unlike the check of an array, this one is not cheap.
         if check == "always" or (check == "first" and row not in seen):
             leaf.fit(value)
             seen.add(row)
-        # A later step may change the object, and the row may be read after that.
+        # A later step may change the object before the row is read.
         return deepcopy(value)
 
     return carry

@@ -1,4 +1,4 @@
-"""Speaking to single envs of an idle pool: calls, attributes, snapshots."""
+"""Talking to single envs of an idle pool: calls, attributes, snapshots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from shoal.engines.base import Call, Command, Request
-from shoal.errors import FaultError, StateError
+from shoal.errors import StateError
 from shoal.faults import fault_from
 from shoal.slot import Autoreset
 from shoal.snapshot import OneByOne, Snapshot, TakesSnapshots, Whole, check_snapshot
@@ -14,11 +14,12 @@ from shoal.snapshot import OneByOne, Snapshot, TakesSnapshots, Whole, check_snap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.dispatch import Dispatch, Ids
+    from shoal.dispatch import Dispatch
+    from shoal.readiness import Ids
 
 
 class Asking:
-    """What a pool does with envs beside resets and steps. Like ``Dispatch``, it serves one thread at a time."""
+    """What a pool does with envs besides resets and steps; like ``Dispatch``, it serves one thread at a time."""
 
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
@@ -34,18 +35,18 @@ class Asking:
             dispatch.sender.submit(ids, Command.CALL, {i: self._request(i, call) for i, call in calls.items()})
             self._note_built(ids)
             while len(traffic.landed(ids)) < len(ids):
-                dispatch.collect(1, None)
+                dispatch.receiver.collect(1, None)
             self._raise_faults(ids)
             answers = tuple(self._engine.extras.pop(i).value for i in ids)
             traffic.hand_out(ids)
         except BaseException:
             traffic.abandon(ids)
-            dispatch.drop_outcomes(ids)
+            dispatch.receiver.drop_outcomes(ids)
             raise
         return answers
 
     def _request(self, env_id: int, call: Call) -> Request:
-        """An env that is to be built anew is built for the call already; it still owes the reset that comes with it."""
+        """The request for a call; an env due to be built anew is built for the call, and still owes its reset."""
         recovery = self._dispatch.recovery
         reset = recovery.due[env_id][0] if env_id in recovery.due else Request()
         return Request(call=call, incarnation=reset.incarnation)
@@ -66,40 +67,45 @@ class Asking:
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self, env_id: Ids) -> Snapshot:
-        """Everything that idle envs are."""
+        """The complete state of idle envs."""
         dispatch = self._dispatch
         ids = self._refuse_busy(dispatch.check_ids(env_id))
         ready = dispatch.ready
         ready.refuse_unready([i for i in ids if ready.fresh_N[i] or i in ready.faulted])
+        if due := [i for i in ids if i in dispatch.recovery.due]:
+            raise StateError(f"envs {due} failed and wait for a reset: step or reset them first")
         return Snapshot(self._engine.spec.id, self._snapshots().snapshot(ids, dispatch.reader.block))
 
     def restore(self, snapshot: Snapshot, env_id: Ids) -> None:
-        """Make idle envs what others were."""
+        """Put idle envs into the states of others."""
         dispatch = self._dispatch
         ids = self._refuse_busy(dispatch.check_ids(env_id))
         own = self._snapshots()
         check_snapshot(snapshot, self._engine.spec.id, len(ids), own.like(ids, dispatch.reader.block))
-        if not dispatch.traffic.num_flying:  # what is under way goes to this block
+        if not dispatch.traffic.num_flying:  # commands under way write to this block
             dispatch.reader.next_block(keep_rows=True)
         try:
             own.restore(ids, dispatch.reader.block, snapshot.arrays)
-        except (FaultError, KeyboardInterrupt) as error:
-            # Some envs may have become others, and the rows are still those of before.
+        except StateError:
+            raise  # they cannot be put into any state, and were not
+        except BaseException as error:
+            # Some envs may have been restored already, while the rows are still the old ones.
             summary = f"restore: {error}".splitlines()[0]
             fault = replace(fault_from(error, env_id=ids[0], phase="call"), summary=summary)
             dispatch.ready.note_faults(ids, [fault] * len(ids))
             raise
-        dispatch.drop_faults(ids)
+        dispatch.receiver.drop_faults(ids)
         dispatch.recovery.forgive(ids)
         if dispatch.box is not None:
             dispatch.box.note_restore(ids)
         dispatch.ready.note_reset(ids)
+        dispatch.ready.unseeded.difference_update(ids)
         dispatch.reader.note_restore(ids)
         if dispatch.autoreset is Autoreset.DISABLED:
             dispatch.ready.note_ends(ids, dispatch.reader.latest(ids))
 
     def _snapshots(self) -> Whole | OneByOne:
-        """Engines that hold their envs as arrays copy them; others have to ask env by env."""
+        """How this engine takes snapshots: if it holds its envs as arrays, it copies them; if not, envs are asked."""
         engine = self._engine
         if hasattr(engine, "snapshot"):
             return Whole(cast("TakesSnapshots", engine))

@@ -18,7 +18,7 @@ _DTYPE_OF = {kind: np.dtype(kind) for kind in (float, bool, np.float64, np.float
 
 @dataclass(slots=True)
 class Batch:
-    """Results of one ``recv``, row for row. The arrays belong to the caller.
+    """Results of one ``recv``, row by row. The arrays are the caller's, except for observations with ``copy=False``.
 
     Attributes:
         obs: Observations, nested like the space; each leaf is an array with one row per env (object leaves: an
@@ -58,10 +58,10 @@ class Batch:
 
 
 def merge_infos(rows: int, infos: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
-    """Infos of single rows as one dict of arrays, in Gymnasium's form: ``key`` and a mask ``_key`` of who has it.
+    """Infos of rows as one dict of arrays, in Gymnasium's form: ``key``, and a mask ``_key`` of the rows that have it.
 
-    As in Gymnasium, the first value of a key decides what its array is made of. Values that would not survive in it
-    get a wider one, or, where there is none, an array of objects that holds each as it is.
+    As in Gymnasium, the first value of a key decides the dtype of its array. If some value would not survive in that,
+    the array gets a wider dtype or, where there is none, holds the values as objects.
 
     Example:
         >>> merge_infos(2, [(1, {"x": 0.5})])
@@ -78,7 +78,7 @@ def merge_infos(rows: int, infos: Sequence[tuple[int, dict[str, Any]]]) -> dict[
             merged[key] = merge_infos(rows, list(zip(ids, values, strict=True)))
         else:
             merged[key] = _column(rows, ids, values, is_complete=is_complete, as_objects=key == "final_obs")
-        # An env that has a key of this name itself has more to say with it than a mask has.
+        # If envs report a key of this name themselves, their values say more than a mask would.
         if f"_{key}" not in told:
             merged[f"_{key}"] = np.ones(rows, np.bool_) if is_complete else _mask(rows, ids)
     return merged
@@ -92,10 +92,10 @@ def _mask(rows: int, ids: list[int]) -> npt.NDArray[np.bool_]:
 
 
 def _by_key(rows: int, infos: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, tuple[list[int], list[Any]]]:
-    """Who has told of each key, and what."""
+    """For each key, the rows that have it, and their values."""
     keys = infos[0][1].keys() if infos else ()
     if len(infos) == rows and all([info.keys() == keys for _, info in infos]):
-        # Everyone tells of the same, as most envs do on every step.
+        # All rows have the same keys, as is usual on a step.
         ids = [row for row, _ in infos]
         return {key: (ids, [info[key] for _, info in infos]) for key in keys}
     told: dict[str, tuple[list[int], list[Any]]] = {}
@@ -137,7 +137,7 @@ def _common_dtype(values: list[Any]) -> np.dtype[Any] | None:
     dtypes = {array.dtype for array in arrays}
     if len(dtypes) == 1:
         (dtype,) = dtypes
-        # Objects in an array are the env's own doing; a number that only objects can hold is none for an array.
+        # An array of objects is the env's own choice; a number too large for any dtype is carried as an object.
         return None if dtype.kind == "O" and kinds != {np.ndarray} else dtype
     letters = {dtype.kind for dtype in dtypes}
     if not (letters <= set("biuf") or letters in ({"U"}, {"S"})):  # numbers widen to numbers, strings to strings
@@ -151,6 +151,6 @@ def _survives(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
         cast = array.astype(dtype)
     if array.dtype.kind == cast.dtype.kind == "f":
         return np.array_equal(cast.astype(array.dtype), array, equal_nan=True)
-    # By Python's numbers, which are compared as what they are. Numpy's would be made alike first, and then a number
-    # that was rounded, or has gone round, looks the same.
+    # Python compares its numbers exactly. Numpy would first cast both sides to one dtype, in which a number that was
+    # rounded, or has wrapped around, looks the same.
     return bool(cast.tolist() == array.tolist())

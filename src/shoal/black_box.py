@@ -1,7 +1,7 @@
-"""The last commands of every env, kept in a ring, so that a fault can be had again.
+"""The last commands of every env, kept in a ring, so that a fault can be reproduced.
 
-A step of the whole pool is one copy of its actions. What is kept is bounded by bytes, so that a pool of thousands
-keeps fewer steps of each env than a pool of four.
+Noting a step of the whole pool takes one copy of its actions. The ring is bounded in bytes, so a pool of thousands
+keeps fewer steps per env than a pool of four.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import os
 from collections import deque
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,13 +30,14 @@ _MOST_BYTES = 16 * 2**20
 _MOST_STEPS = 10_000
 _LEAST_STEPS = 16
 _MOST_RESETS = 1_000
-_MOST_SAVED = 100  # an env that fails for ever must not fill the disk
+_MOST_SAVED = 100  # an env that keeps failing must not fill the disk
 _PLAIN = Request()
+_numbers = count(1)  # of all pools, which may share a folder
 _log = logging.getLogger("shoal")
 
 
 class _Reset(NamedTuple):
-    """A reset, and how many steps the env had been sent before."""
+    """A reset, and how many steps the env had been sent before it."""
 
     at: int
     seed: int | None
@@ -43,7 +45,7 @@ class _Reset(NamedTuple):
 
 
 class BlackBox:
-    """Remembers actions, seeds and resets: for each env since its last seed, or as many steps as there is room for."""
+    """Remembers the resets and actions of each env since its last seed, or as many steps as there is room for."""
 
     def __init__(self, rows: Rows, most_bytes: int = _MOST_BYTES) -> None:
         columns = [column for column in rows.action if column is not None]
@@ -52,16 +54,16 @@ class BlackBox:
         self._num_envs = rows.layout.num_envs
         self._rings = [np.empty((self._kept, *column.shape), column.dtype) for column in columns]
         self._pairs = list(zip(self._rings, columns, strict=True))
-        # Steps that each env has been sent: one number while it is the same for all.
+        # How many steps each env has been sent: one number as long as it is the same for all.
         self._together: int | None = 0
         self._sent_N = np.zeros(self._num_envs, np.int64)
-        # The last reset with a seed, from which everything can be done again, and those since.
+        # The last reset with a seed, from which everything can be replayed, and the resets since.
         self._seeded: dict[int, _Reset] = {}
         self._later: dict[int, deque[_Reset]] = {}
         self._meddled: dict[int, str] = {}
 
     def note_step_of_all(self) -> None:
-        """Every env is sent the action that stands in its row."""
+        """Note that every env is sent the action in its row."""
         if self._together is None:
             self._note_steps(range(self._num_envs))
             return
@@ -71,7 +73,7 @@ class BlackBox:
         self._together += 1
 
     def note(self, ids: Sequence[int], command: Command, requests: Mapping[int, Request] | None) -> None:
-        """These envs are sent a command."""
+        """Note that these envs are sent a command."""
         if command is Command.STEP:
             if len(ids) == self._num_envs:
                 self.note_step_of_all()
@@ -101,7 +103,7 @@ class BlackBox:
         self._sent_N[index] = sent + 1
 
     def _note_reset(self, env_id: int, request: Request) -> None:
-        # The caller may change the options later.
+        # A copy, because the caller may change the options later.
         options = None if request.options is None else copy_leaves(request.options)
         reset = _Reset(self._sent(env_id), request.seed, options)
         if request.seed is not None:
@@ -117,7 +119,7 @@ class BlackBox:
             self._meddled[env_id] = name
 
     def note_restore(self, ids: Sequence[int]) -> None:
-        """These envs have become what others were."""
+        """Note that these envs were put into the states of others."""
         self._meddled.update(dict.fromkeys(ids, "restore"))
 
     def _sent(self, env_id: int) -> int:
@@ -128,12 +130,15 @@ class BlackBox:
         self._pairs = []
 
     def script(self, env_id: int) -> tuple[list[list[Any]], list[np.ndarray[Any, Any]]]:
-        """Resets and steps of one env in order, and the actions of the steps, leaf by leaf."""
+        """The resets and steps of one env in order, and the actions of the steps, leaf by leaf."""
         end = self._sent(env_id)
         begin = self._begin(env_id)
         script: list[list[Any]] = []
         at = begin
-        for reset in self._resets(env_id):
+        resets = self._resets(env_id)
+        if not resets or resets[0].at > begin:  # the reset before the first step that is left has been forgotten
+            script.append(["reset", None, None])
+        for reset in resets:
             if reset.at > at:
                 script.append(["step", reset.at - at])
                 at = reset.at
@@ -144,7 +149,7 @@ class BlackBox:
         return script, [ring[places, env_id] for ring in self._rings]
 
     def _begin(self, env_id: int) -> int:
-        """The first step that is told: the one after the last seed, if it is still there."""
+        """The first step of the script: the one after the last seed, if the ring still has it."""
         resets = self._resets(env_id)
         return max(resets[0].at if resets else 0, self._oldest(env_id))
 
@@ -152,13 +157,13 @@ class BlackBox:
         return max(0, self._sent(env_id) - self._kept)
 
     def _resets(self, env_id: int) -> list[_Reset]:
-        """The last one with a seed, and those since of which the steps are still there."""
+        """The last reset with a seed, and those of the later ones whose steps the ring still has."""
         seeded, oldest = self._seeded.get(env_id), self._oldest(env_id)
         later = [reset for reset in self._later.get(env_id, ()) if reset.at >= oldest]
         return later if seeded is None else [seeded, *later]
 
     def gaps(self, env_id: int) -> tuple[str, ...]:
-        """What the script lacks."""
+        """Why the script may not lead to the same state again."""
         gaps = []
         seeded, later = self._seeded.get(env_id), self._later.get(env_id, ())
         if seeded is None and later:
@@ -175,7 +180,7 @@ class BlackBox:
 
 
 class FaultFiles:
-    """Writes what the black box knows into folders: on demand, and at each fault if there is a place for it."""
+    """Writes what the black box knows into folders: on demand, and at each fault if a folder was given."""
 
     def __init__(self, box: BlackBox, config: EngineConfig, folder: str | os.PathLike[str] | None) -> None:
         self.box = box
@@ -188,7 +193,7 @@ class FaultFiles:
         config = self._config
         factory = config.factories[env_id]
         script, actions = self.box.script(env_id)
-        # A registered env keeps the pool's time limit by itself.
+        # A registered env enforces the pool's time limit itself.
         keeper = factory if isinstance(factory, MakeRegistered) else config
         return Recording(
             env_id=env_id,
@@ -205,16 +210,16 @@ class FaultFiles:
         )
 
     def save_fault(self, env_id: int, fault: dict[str, Any]) -> str | None:
-        """Keep a fault for later; returns where, or None if it is not kept.
+        """Record a fault for later; returns the folder, or None if it was not recorded.
 
-        Whatever keeps it from being written, such as a disk that is full, is no reason to fail for a pool that has just
-        survived a fault, so it is only logged.
+        A pool that has just survived a fault must not fail because, say, the disk is full, so an error here is only
+        logged.
         """
         if self._folder is None or self._num_saved >= _MOST_SAVED:
             return None
         self._num_saved += 1
         stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-        name = f"{stamp}-pid{os.getpid()}-{self._num_saved:03d}-env{env_id}-{fault['kind']}"
+        name = f"{stamp}-pid{os.getpid()}-{next(_numbers):03d}-env{env_id}-{fault['kind']}"
         if self._num_saved == _MOST_SAVED:
             _log.warning("%d faults are recorded in %s; further ones of this pool are not", _MOST_SAVED, self._folder)
         try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shoal.registry import Task
     from shoal.seeding import Seed
 
-# Views stay valid for one further call, and the call after that writes to a block nobody looks at.
+# Views stay valid for one further call, and even the call after that writes to a block that nobody looks at.
 _VIEW_BLOCKS = 3
 _CHECKS = ("always", "first", "off")
 
@@ -74,9 +74,9 @@ def make_pool(
     quick_reset_s: float | None = None,
     name: str | None = None,
 ) -> Pool:
-    """A pool without a face. ``make_vec`` explains the arguments it shares with it, ``Pool`` most of the others.
+    """Make a pool without a face; ``make_vec`` explains the arguments that the two share, ``Pool`` most of the others.
 
-    ``name`` is what to call the env in messages. ``Slot`` explains ``quick_reset_s``; it is for ``on_fault="raise"``.
+    ``name`` is the env's name in messages. ``Slot`` explains ``quick_reset_s``, which is for ``on_fault="raise"``.
 
     Example:
         >>> import shoal
@@ -99,6 +99,7 @@ def make_pool(
     check_flags(copy=copy, inline=inline)
     check_folder("fault_dir", fault_dir)
     is_async = batch_size is not None and batch_size < count
+    seeds = seeds_for(seed, count)
     config = EngineConfig(
         factories=recipe.factories,
         name=name or recipe.name,
@@ -121,17 +122,16 @@ def make_pool(
         finite_rewards=on_nan == "raise",
         quick_reset_s=quick_reset_s,
         spares_failed_builds=on_fault != "raise" and not (isinstance(on_fault, Restart) and on_fault.keeps_env),
-        seed=seed if isinstance(seed, int) else None,
+        seed=next((own for own in seeds if own is not None), None),
         recycle_above=recycle_above,
     )
-    seeds_for(seed, count)  # a seed that makes no sense is refused before anything starts
     running, reason = build_engine(engine, config)
     with closing_on_error(running.close):
         return Pool(
             running,
             autoreset=config.autoreset,
             batch_size=batch_size,
-            seed=seed,
+            seed=seeds,
             copy=copy,
             engine_reason=reason,
             bounded_actions=bounded_actions,
@@ -143,21 +143,24 @@ def make_pool(
 
 
 def preload_if_loaded(*modules: str) -> None:
-    """Have worker processes find these modules loaded, if this process has loaded them: for what takes seconds."""
+    """Have worker processes start with these modules loaded, if this process has them; for slow imports."""
     from shoal.engines.process.launch import preload_if_loaded as note
 
     note(*modules)
 
 
 def warm_up(start_method: str | None = None) -> None:
-    """Begin to load what worker processes will need, without waiting for it: a pool that is made soon starts sooner."""
+    """Begin to load what worker processes will need, without waiting for it, so that the next pool starts sooner."""
     from shoal.engines.process.launch import warm_up as start_loading
 
     start_loading(start_method)
 
 
 def _fault_files(engine: Engine, folder: str | os.PathLike[str] | None) -> FaultFiles | None:
-    """The black box of Python envs. Compiled and native ones would pay for it with a tenth of their speed."""
+    """The black box of a pool; None if the actions are objects, or if compiled or native envs have no use for one.
+
+    It would cost those a tenth of their speed, so they have one only if a folder is given.
+    """
     if engine.spec.action.has_objects or (engine.name in ("kernel", "native") and folder is None):
         return None
     return FaultFiles(BlackBox(engine.rows), engine.config, folder)
@@ -173,9 +176,9 @@ def own_recipe(
 ) -> Recipe | None:
     """How to build the env of an id that is shoal's own or registered with it; None if Gymnasium's is to be built.
 
-    Where both have one, ``engine="auto"`` takes shoal's if it is a match: the id still means Gymnasium's own env, every
-    keyword is one that shoal's knows, and nothing is to be wrapped around it. A native env has the same keywords in
-    the whole pool. Where shoal has two of its own, the task says which of them serves.
+    Where both have an env, ``engine="auto"`` takes shoal's if it is a match: the id still means Gymnasium's own env,
+    shoal's knows every keyword, and there are no wrappers. A native env also needs the same keywords in the whole pool.
+    Where shoal itself has two envs, the task says which one serves.
     """
     if engine == "envpool":
         return _envpool_recipe(env, num_envs, env_kwargs, wrappers, max_episode_steps)
@@ -198,7 +201,7 @@ def own_recipe(
 
 
 def _made_spec(registered: EnvSpec | None, given: Any, limit: int | None) -> EnvSpec | None:
-    """A registration as ``gymnasium.make`` leaves it with the env: with the keywords and the limit it was made with."""
+    """A registration as ``gymnasium.make`` attaches it to an env: with the keywords and the limit of that call."""
     if registered is None:
         return None
     spec = deepcopy(registered)
@@ -214,7 +217,7 @@ def _envpool_recipe(
     wrappers: Sequence[Wrapper] | None,
     max_episode_steps: int | None,
 ) -> Recipe:
-    """How to have EnvPool run a task of its own, under its id or as the class that ``kind_of`` made of it."""
+    """How to have EnvPool run one of its own tasks, given by its id or as the class that ``kind_of`` made for it."""
     kind = kind_of(env)
     if wrappers:
         raise ArgumentError("wrappers: EnvPool's envs have no Python side that could be wrapped")
@@ -223,13 +226,13 @@ def _envpool_recipe(
     kwargs = dict(env_kwargs or {})
     if max_episode_steps is not None:
         kwargs["max_episode_steps"] = max_episode_steps  # for envs that make use of it
-    kind(**kwargs).describe(kind.task_id)  # what cannot be run is an error of this call, and no fault of an env
+    kind(**kwargs).describe(kind.task_id)  # a task that cannot run is an error of this call, not a fault of an env
     return recipe_for(kind, num_envs, kwargs, None, kwargs.get("max_episode_steps"))
 
 
 def _is_gymnasiums_own(registered: EnvSpec, task: Task) -> bool:
-    """Whether an id means what it means in Gymnasium, not something that was registered in its place."""
-    if registered.id != task.id:  # under an alias, such as phys2d/CartPole-v1, it has an env with another generator
+    """Whether an id still means Gymnasium's own env, and not something registered in its place."""
+    if registered.id != task.id:  # under an alias such as phys2d/CartPole-v1, Gymnasium's env has another generator
         return False
     own = str(registered.entry_point).startswith("gymnasium.envs.") and not registered.additional_wrappers
     options, _ = task.options()

@@ -1,7 +1,7 @@
 """What the control groups of this process allow, and what has happened in them.
 
 A process is in one group (version 2) or one per resource (version 1), and every group above it has a say too. In a
-container the path that the kernel tells may be the host's; the files are then those of the mount itself.
+container the path that the kernel reports may be the host's; the files to read are then at the root of the mount.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def memory_limit_bytes() -> int | None:
 
 
 def memory_left_bytes() -> int | None:
-    """What is left of that memory in the group where least is left."""
+    """Memory left in the group that has least of it left; None if none of them sets a limit."""
     left = []
     for folder in _folders("memory"):
         for limit_file, used_file in (
@@ -50,7 +50,7 @@ def memory_left_bytes() -> int | None:
 
 
 def oom_kills() -> int | None:
-    """Processes of this group, or of one below it, that were killed for want of memory; None if nobody counts."""
+    """Processes of this group, or of one below it, that were killed for lack of memory; None if that is not counted."""
     for folder in _folders("memory"):
         for name in ("memory.events", "memory.oom_control"):
             kills = _entry(folder / name, "oom_kill")

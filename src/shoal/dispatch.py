@@ -1,26 +1,23 @@
 """What happens inside a pool between a call and its result.
 
     begin_step, begin_reset   check everything, then hand commands to the engine (or hold them)
-    receive                   wait, hand rows out, send what waited for them
+    receiver                  waits, hands rows out, sends what waited for them
 
-``Pool`` guards the door; this is the room behind it. Nothing here is safe for two threads at once.
+``Pool`` guards the door; this is the room behind it. Nothing here is thread-safe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from shoal.engines.base import Command, Engine, Request
-from shoal.errors import ActionError, NothingInFlight, RecvTimeout, StateError
 from shoal.fault_desk import FaultDesk
 from shoal.fault_rows import FaultRows
 from shoal.nan_watch import NanWatch
-from shoal.readiness import Readiness, check_ids, options_of
+from shoal.readiness import Ids, Readiness, Wishes, check_ids, check_one_each, options_of
 from shoal.reading import RowReader
+from shoal.receiving import Receiver
 from shoal.recovery import Recovery, Restart
 from shoal.seeding import Seed, seeds_of
 from shoal.sending import Sender
@@ -29,15 +26,12 @@ from shoal.spec import RawActions
 from shoal.traffic import Held, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Sequence
+
+    import numpy as np
 
     from shoal.batch import Batch
     from shoal.black_box import FaultFiles
-
-_ABSENT: Any = object()
-Ids = Sequence[int] | np.ndarray[Any, Any] | None
-Options = dict[str, Any] | None
-Wishes = Options | Sequence[Options]
 
 
 class Dispatch:
@@ -45,18 +39,18 @@ class Dispatch:
 
     Attributes:
         engine: Runs the envs.
-        autoreset: The boundary rule they run under.
+        action: The action space as this pool judges it: with or without its bounds.
+        autoreset: The boundary rule that the envs run under.
         traffic: Commands under way.
         sender: Hands commands to the engine.
         reader: Copies rows out, and counts them.
         ready: Which envs may be stepped.
-        recovery: What becomes of envs that failed.
+        recovery: Decides what becomes of envs that failed.
         desk: Deals with faults.
-        box: Keeps the last commands of every env, if it can.
-        resetting: Envs that the caller is resetting, and how.
+        box: Keeps the last commands of every env; None if this pool keeps none.
+        resetting: Envs that the caller is resetting, and their requests.
         moves_as_one: Whether all actions are arrays, so that the whole pool can step without per-env bookkeeping.
-        resets: Rows handed out that answered an explicit reset.
-        waiting_s: Time spent waiting for the engine.
+        receiver: Waits for rows and hands them out.
     """
 
     def __init__(
@@ -75,7 +69,7 @@ class Dispatch:
     ) -> None:
         self.engine = engine
         self.box = None if fault_files is None else fault_files.box
-        self._action = engine.spec.action if bounded_actions else engine.spec.action.without_bounds()
+        self.action = engine.spec.action if bounded_actions else engine.spec.action.without_bounds()
         self._implicit_reset = implicit_reset
         self._step_now = engine.step_now
         self._note_step = None if self.box is None else self.box.note_step_of_all
@@ -94,14 +88,25 @@ class Dispatch:
         fault_rows = FaultRows(engine.rows.layout, self.recovery) if self.recovery.is_on else None
         self.reader = RowReader(engine, copy=copy, fault_rows=fault_rows)
         self.sender = Sender(engine, self.traffic, self.reader, self.recovery, self.box)
-        self.moves_as_one = not self._action.has_objects
+        self.moves_as_one = not self.action.has_objects
         self.ready = Readiness(self.num_envs)
         self.resetting: dict[int, Request | None] = {}
-        self.resets = 0
-        self.waiting_s = 0.0
         nan_watch = None if on_nan is None else NanWatch(engine, on_nan)
         self._is_suspect = None if nan_watch is None else nan_watch.is_suspect
         self.desk = FaultDesk(self, nan_watch, fault_files)
+        self.receiver = Receiver(
+            engine,
+            self.sender,
+            self.traffic,
+            self.reader,
+            self.ready,
+            self.recovery,
+            self.desk,
+            self.resetting,
+            self._all_ids,
+            is_async=is_async,
+            leaves_ends=self._leaves_ends,
+        )
         self.desk.take_unbuilt()
 
     def release(self) -> None:
@@ -120,58 +125,69 @@ class Dispatch:
         step_now = self._step_now
         if not is_plain or step_now is None or (self._implicit_reset and not self.ready.all_ready):
             ids = self.begin_step(action, None)
-            return self.receive(ids, len(ids))
+            return self.receiver.receive(ids, len(ids))
         if not self.ready.all_ready:
             self.ready.refuse_unready(self._all_ids)
         if not (self._take is not None and self._take(action)):
-            self.sender.write_actions(slice(None), self._action.fit_batch(action, self.num_envs))
+            self.sender.write_actions(slice(None), self.action.fit_batch(action, self.num_envs))
         reader = self.reader
         reader.next_block()
+        engine, receiver = self.engine, self.receiver
+        # What an interrupted call has left behind must not pass for this one's.
+        engine.collected = []
+        if engine.extras:
+            engine.extras.clear()
         start = perf_counter()
-        self.engine.collected = []  # whoever is interrupted must not find what the last call has left
         try:
-            step_now(reader.block, self._note_step)
+            try:
+                step_now(reader.block, self._note_step)
+            finally:
+                receiver.waiting_s += perf_counter() - start
+            if self._is_suspect is not None and self._is_suspect(reader.block):
+                self.desk.inspect_all(reader.block)
+            batch = None
+            if engine.faults or len(engine.collected) < self.num_envs:
+                self._note_flight()
+            else:
+                batch = reader.read_all()
         except BaseException:
-            self.waiting_s += perf_counter() - start
             self._note_flight()
-            self.desk.note_rows(self.engine.collected)  # nobody has looked for NaN in them
-            self._keep(self._all_ids, ())
+            self.desk.note_rows(engine.collected)  # they may not have been searched for NaN yet
+            receiver.keep(self._all_ids, ())
             raise
-        self.waiting_s += perf_counter() - start
-        if self._is_suspect is not None and self._is_suspect(reader.block):
-            self.desk.inspect_all(reader.block)
-        if self.engine.faults or len(self.engine.collected) < self.num_envs:
-            self._note_flight()
-            return self.receive(self._all_ids, self.num_envs)
-        batch = reader.read_all()
+        if batch is None:
+            return receiver.receive(self._all_ids, self.num_envs)
         if self._leaves_ends:
             self.ready.note_ends(slice(None), batch)
+        if engine.extras or not reader.is_bare:
+            reader.note_given(batch, True)
         return batch
 
     def _note_flight(self) -> None:
-        """Make a step of the whole pool a command like any other: who has moved has landed, the rest is under way."""
+        """Book a step of the whole pool like any other command: envs that are done have landed, the rest are flying."""
         self.traffic.take_off(self._all_ids)
-        self.traffic.land(self.engine.collected)
+        self.traffic.land(self.engine.collected)  # after an interrupt, both are done once more
 
     def begin_send(self, action: Any, env_id: Ids) -> list[int]:
-        """``begin_step`` for a caller who takes rows as they come: dropped envs would be the first, every time."""
+        """``begin_step``, but an asynchronous pool skips dropped envs, whose rows would come first every time."""
         dropped = self.recovery.dropped
         if not (self._is_async and dropped) or dropped.keys().isdisjoint(ids := self.check_ids(env_id)):
             return self.begin_step(action, env_id)
         rows = [row for row, i in enumerate(ids) if i not in dropped]
         if isinstance(action, RawActions):
+            check_one_each("action", action, ids)
             return self._begin_raw([ids[row] for row in rows], RawActions(action[row] for row in rows))
-        leaves = self._action.fit_batch(action, len(ids))
+        leaves = self.action.fit_batch(action, len(ids))
         if not rows:
             return []
-        return self.begin_step(self._action.unflatten([leaf[rows] for leaf in leaves]), [ids[row] for row in rows])
+        return self.begin_step(self.action.unflatten([leaf[rows] for leaf in leaves]), [ids[row] for row in rows])
 
     def begin_step(self, action: Any, env_id: Ids) -> list[int]:
         """Check actions and start one step per env; returns the ids."""
         ids = self.check_ids(env_id)
         if isinstance(action, RawActions):
             return self._begin_raw(ids, action)
-        leaves = self._action.fit_batch(action, len(ids), None if env_id is None else ids)
+        leaves = self.action.fit_batch(action, len(ids), None if env_id is None else ids)
         if self._implicit_reset and not self.ready.all_ready and self.ready.fresh_N[ids].any():
             self._begin_fresh(ids, leaves)
             return ids
@@ -185,14 +201,22 @@ class Dispatch:
         return ids
 
     def _begin_raw(self, ids: list[int], actions: RawActions) -> list[int]:
-        if len(actions) != len(ids):
-            raise ActionError(f"action: expected {len(ids)} values, one per env, got {len(actions)}")
+        check_one_each("action", actions, ids)
         self.ready.refuse_unready(ids)
-        self.sender.send(ids, [Held(Command.STEP, (), Request(action=(action,))) for action in actions])
+        requests = [Request(action=(action,)) for action in actions]
+        if not self.traffic.are_idle(ids):  # else the engine refuses all of them, or none
+            self._vet(ids, requests)
+        self.sender.send(ids, [Held(Command.STEP, (), request) for request in requests])
         return ids
 
+    def _vet(self, ids: list[int], requests: Sequence[Request | None]) -> None:
+        """Refuse what cannot be sent to a worker before anything moves."""
+        if self.engine.check_requests is not None:
+            told = zip(ids, requests, strict=True)
+            self.engine.check_requests({i: request for i, request in told if request is not None})
+
     def _begin_fresh(self, ids: list[int], leaves: list[np.ndarray[Any, Any]]) -> None:
-        """Reset the envs that never were, whatever their action, and step the others."""
+        """Reset the envs that were never reset, whatever their action, and step the others."""
         fresh = [i for i in ids if self.ready.fresh_N[i]]
         self.ready.refuse_unready([i for i in ids if not self.ready.fresh_N[i]])
         commands = [
@@ -208,18 +232,19 @@ class Dispatch:
         """Start resetting envs, dropping what they were doing; returns the ids."""
         ids = self.check_ids(env_id)
         if seed is None:
-            # The pool's own seed serves the first reset of each env, also when that comes in parts.
-            seeds = [self._seeds[i] if self.ready.fresh_N[i] else None for i in ids]
+            # The pool's own seed serves each env until a reset has given a row, even if not all are reset at once.
+            seeds = [self._seeds[i] if i in self.ready.unseeded else None for i in ids]
         else:
             seeds = seeds_of(ids, seed, self.num_envs)
-            self.recovery.note_seeds(ids, seeds)
-        wishes = options_of(ids, options)
-        self._renew_lost(ids)
-        self._abandon(ids)
         requests = [
             None if own is None and wish is None else Request(seed=own, options=wish)
-            for own, wish in zip(seeds, wishes, strict=True)
+            for own, wish in zip(seeds, options_of(ids, options), strict=True)
         ]
+        if options is not None:
+            self._vet(ids, requests)
+        self.recovery.note_seeds(ids, seeds)
+        self._renew_lost(ids)
+        self._abandon(ids)
         if self.recovery.intervenes or not self.traffic.are_idle(ids):
             self.sender.send(ids, [Held(Command.RESET, (), request) for request in requests])
         else:
@@ -229,7 +254,7 @@ class Dispatch:
         return ids
 
     def _renew_lost(self, ids: Sequence[int]) -> None:
-        """Have envs of which nothing is left built anew with their reset, if somebody was told that they are lost."""
+        """Have envs that are gone for good built anew with their reset, if an error has reported them as lost."""
         for i, is_unbuilt in self.ready.take_lost(ids).items():
             if not is_unbuilt and i not in self.engine.gone:
                 continue  # it hangs in a thread, and may come back
@@ -238,7 +263,10 @@ class Dispatch:
 
     def restart(self, env_id: Ids, seed: Seed) -> list[int]:
         """Start building envs anew, whatever state they are in; returns the ids."""
-        return self.begin_reset(seed, None, self.renew(env_id))
+        ids = self.check_ids(env_id)
+        if seed is not None:
+            seed = seeds_of(ids, seed, self.num_envs)  # checked before anything moves
+        return self.begin_reset(seed, None, self.renew(ids))
 
     def renew(self, env_id: Ids) -> list[int]:
         """Have envs built anew with their next reset, dropping what they were doing; returns the ids."""
@@ -258,142 +286,7 @@ class Dispatch:
         if not self.traffic.is_empty:
             self.sender.withdraw(ids)
             self.traffic.abandon(ids)
-            self.settle()
+            self.receiver.settle()
         for i in ids:
             self.resetting.pop(i, None)
-        self.drop_faults(ids)
-
-    def settle(self) -> None:
-        """Wait until the engine is done with commands whose results nobody wants."""
-        while self.traffic.void:
-            void = set(self.traffic.void)
-            self.collect(1, None)
-            self.drop_faults(void - self.traffic.void)
-
-    def drop_faults(self, ids: Collection[int]) -> None:
-        """Forget what these envs have done wrong."""
-        if self.ready.faulted or self.engine.faults or self.engine.extras:
-            self.ready.forgive(ids)
-            self.drop_outcomes(ids)
-
-    def drop_outcomes(self, ids: Collection[int]) -> None:
-        """Forget what the engine has of these envs beside their rows; who had failed before has failed still."""
-        for i in ids:
-            if (fault := self.engine.faults.pop(i, None)) is not None:
-                self.ready.note_loss(fault)
-            self.engine.extras.pop(i, None)
-
-    # ------------------------------------------------------------------ receiving
-
-    def next_group(self) -> list[int] | None:
-        """What a synchronous pool hands out next; None for an asynchronous pool, which hands out what lands."""
-        if self._is_async:
-            self.traffic.groups.clear()
-            return None
-        # An interrupted send leaves rows under way that belong to no group yet.
-        return self.traffic.groups.popleft() if self.traffic.groups else self.traffic.busy()
-
-    def receive(
-        self,
-        group: list[int] | None,
-        full: int,
-        least: int | None = None,
-        timeout: float | None = None,
-        max_wait: float | None = None,
-    ) -> Batch:
-        """Wait for rows of ``group`` and hand them out; what is not handed out stays for the next ``recv``."""
-        ids: list[int] = []
-        try:
-            ids = self._await(group, full, full if least is None else least, timeout, max_wait)[:full]
-            if self.engine.faults:
-                self.desk.raise_for(ids)
-        except BaseException:
-            self._keep(group, ())
-            raise
-        if group is not None:
-            if len(ids) == len(group):
-                return self._hand_out(group)
-            self._keep(group, ids)
-        return self._hand_out(ids)
-
-    def receive_ready(self, among: Ids, least: int, most: int | None, timeout: float | None) -> Batch:
-        """Hand out rows of some envs in the order in which they came: ``least`` of them, and what else is ready."""
-        traffic = self.traffic
-        busy = traffic.busy() if among is None else [i for i in self.check_ids(among) if traffic.is_busy(i)]
-        if len(busy) < max(1, least):
-            raise NothingInFlight(f"{least} rows are wanted, and {len(busy)} of these envs are under way")
-        full = len(busy) if most is None else min(most, len(busy))
-        traffic.groups.clear()  # this caller has no use for the order of sends
-        if least < full and traffic.num_flying:
-            self.collect(1, 0.0)
-        self._await(busy, full, least, timeout, None)
-        wanted = set(busy)
-        ids = [i for i in traffic.landed() if i in wanted][:full]
-        if self.engine.faults:
-            self.desk.raise_for(ids)
-        return self._hand_out(ids)
-
-    def _keep(self, group: list[int] | None, handed_out: Sequence[int]) -> None:
-        """Put back the part of a group that its reader has not got."""
-        if group is not None:
-            rest = [i for i in group if i not in handed_out and self.traffic.is_busy(i)]
-            if rest:
-                self.traffic.groups.appendleft(rest)
-
-    def _await(
-        self, group: list[int] | None, full: int, least: int, timeout: float | None, max_wait: float | None
-    ) -> list[int]:
-        """Ids that have landed: ``full`` of them, or at least ``least`` when patience runs out."""
-        start = monotonic()
-        end = None if timeout is None else start + timeout
-        patience = start + (max_wait or 0.0) if least < full else None
-        has_looked = False  # even a caller without patience gets what is ready
-        while True:
-            self.desk.inspect()
-            if self.engine.faults and self.recovery.is_on:
-                self.desk.recover()
-            landed = self.traffic.landed(group)
-            now = monotonic()
-            impatient = patience is not None and now >= patience
-            if len(landed) >= full or (impatient and len(landed) >= least):
-                return landed
-            if end is not None and now >= end and has_looked:
-                raise RecvTimeout(f"recv: {len(landed)} of {full} rows after {timeout} s; nothing is lost, recv again")
-            has_looked = True
-            limits = [max(0.0, t - now) for t in (end, None if impatient else patience) if t is not None]
-            wanted = (least if impatient else full) - len(landed)
-            if group is not None and self.traffic.num_flying > len(group) - len(landed):
-                wanted = 1  # others are under way too: look again after each row that could be one of the group's own
-            self.collect(max(1, min(wanted, self.traffic.num_flying)), min(limits) if limits else None)
-
-    def collect(self, at_least: int, timeout_s: float | None) -> None:
-        """Wait for the engine."""
-        start = perf_counter()
-        if self.sender.has_delayed:
-            at_least, timeout_s = self.sender.launch_due(at_least, timeout_s)
-        self.engine.collected = []
-        try:
-            self.engine.collect(at_least, timeout_s)
-        finally:
-            # Also when interrupted: what the engine had finished by then is finished.
-            self.traffic.land(self.engine.collected)
-            waited_s = perf_counter() - start
-            self.waiting_s += waited_s
-            self.desk.note_rows(self.engine.collected)
-        # An engine that has something to wait for waits.
-        is_early = timeout_s is None or waited_s < timeout_s / 2
-        if is_early and at_least and not self.engine.collected and not self.traffic.cancel_void():
-            self.traffic.cancel_all()
-            raise StateError("an interrupt has lost commands that were under way: reset() the envs to go on")
-
-    def _hand_out(self, ids: list[int]) -> Batch:
-        batch = self.reader.read_all() if ids is self._all_ids else self.reader.read(ids)
-        if self._leaves_ends:
-            self.ready.note_ends(slice(None) if ids is self._all_ids else ids, batch)
-            self.ready.excuse(self.recovery.dropped)
-        if self.resetting:
-            self.resets += sum(self.resetting.pop(i, _ABSENT) is not _ABSENT for i in ids)
-        follow_up = self.traffic.hand_out(ids)
-        if follow_up:
-            self.sender.send([i for i, _ in follow_up], [held for _, held in follow_up])
-        return batch
+        self.receiver.drop_faults(ids)

@@ -48,39 +48,41 @@ def make_vec(
 
     Args:
         env: A registered id, a Gymnasium ``EnvSpec``, a ``KernelEnv`` class, a callable that makes an env (Gymnasium's,
-            dm_env's or a parallel one of PettingZoo's), or a list of such callables, each env its own.
+            dm_env's or a parallel one of PettingZoo's), or a list of such callables, one per env.
         num_envs: How many envs; for a list, its length.
-        engine: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` for compiled envs, ``"native"`` for those that a
-            simulator runs, ``"envpool"`` for EnvPool's own envs if that package is installed, or ``"auto"``, which
-            takes the kernel or native engine if it can, else measures the env and chooses; ``stats().engine_reason``
-            says why.
+        engine: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` for compiled envs, ``"native"`` for envs that a
+            native simulator runs, ``"envpool"`` for EnvPool's own envs if that package is installed, or ``"auto"``,
+            which takes the kernel or native engine if it can, and otherwise measures the env and chooses;
+            ``stats().engine_reason`` says why.
         num_workers: Threads or processes; by default one thread per env, or one process per usable core.
-        batch_size: Rows per ``recv``. Smaller than ``num_envs``, it makes the pool asynchronous.
+        batch_size: Rows per ``recv``. If smaller than ``num_envs``, the pool is asynchronous.
         autoreset: ``"next_step"``, ``"same_step"`` or ``"disabled"``, as in Gymnasium.
-        seed: Seed for the first reset, unless that is given one: env ``i`` gets ``seed + i``.
+        seed: Seed for the first reset, unless that reset is given its own: env ``i`` gets ``seed + i``.
         env_kwargs: Keyword arguments for every env, or a list with one mapping per env.
         wrappers: Applied to each env where it runs, innermost first.
-        max_episode_steps: A time limit, in place of the registered one.
+        max_episode_steps: A time limit in place of the registered one.
         start_method: ``"forkserver"`` (default), ``"fork"`` or ``"spawn"``.
-        affinity: CPUs to pin workers to, processes or threads, given out in turn. Native simulators have threads of
-            their own, which are left alone.
-        copy: Whether observations are copies. If False they are views that stay valid for one further call.
-        check: When results of envs are checked against their contract: ``"always"``, ``"first"`` step, or ``"off"``.
-        on_fault: An env that fails raises a ``shoal.errors.FaultError`` (``"raise"``), or is built anew (``"restart"``,
-            or a ``shoal.Restart`` with a budget of its own), or is out for good (``"drop"``); the row tells of it.
-        on_nan: Rows with NaN in them are such faults too (``"raise"``), end their episode (``"truncate"``), or are
-            only counted (``"pass"``).
-        recycle_above: Bytes of memory above which a worker process is replaced by a new one, env by env, each where an
-            episode of it ends; the rows stay the same. For envs that leak.
-        fault_dir: A folder to record faults in: what each env was told since its last seed, for ``shoal replay``.
+        affinity: CPUs to pin workers (processes or threads) to, assigned in turn. The threads of native simulators are
+            left alone.
+        copy: Whether observations are copies. If False, they are views that stay valid for one further call.
+        check: When the results of envs are checked against their contract: ``"always"``, on the ``"first"`` step, or
+            not at all (``"off"``).
+        on_fault: What becomes of an env that fails: it raises a ``shoal.errors.FaultError`` (``"raise"``), is built
+            anew (``"restart"``, or a ``shoal.Restart`` with its own budget), or is out for good (``"drop"``). Unless it
+            raises, its row reports the fault.
+        on_nan: What becomes of rows with NaN: they are faults too (``"raise"``), end their episode (``"truncate"``), or
+            are only counted (``"pass"``).
+        recycle_above: Bytes of memory above which a worker process is replaced, for envs that leak. Each env moves to
+            the new worker at the end of an episode; the rows stay the same.
+        fault_dir: A folder to record faults in: the commands an env got since its last seed, for ``shoal replay``.
         construct_timeout: Seconds an env may take to be built; None waits for ever.
         reset_timeout: Seconds an env may take to reset.
         step_timeout: Seconds an env may take to step.
         close_timeout: Seconds that ``close`` may take before it ends workers by force.
-        threads_per_worker: Envs of one worker process that may run at the same time, for envs that wait.
+        threads_per_worker: How many envs of a worker process may run at the same time; for envs that mostly wait.
         inline: Whether your thread is one of the ``num_workers`` and steps the last share of the envs itself while the
-            worker processes step theirs. Nothing is faster for cheap envs; but an env that hangs or crashes there does
-            so in your program.
+            worker processes step theirs. Nothing is faster for cheap envs, but if one of these hangs or crashes, so
+            does your program.
         allow_pickle: Whether infos and observations that are not plain data may leave a worker as pickles.
 
     Example:
@@ -92,8 +94,7 @@ def make_vec(
         ((3, 4), array([1., 1., 1.]))
         >>> envs.close()
     """
+    options = dict(locals())
     from shoal.faces.gymnasium import ShoalVectorEnv
 
-    options = dict(locals())
-    options.pop("ShoalVectorEnv")
     return ShoalVectorEnv(make_pool(options.pop("env"), options.pop("num_envs"), **options))

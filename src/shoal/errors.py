@@ -2,23 +2,23 @@
 
     ShoalError
     ├── SpecError             an env broke its declared contract (spaces, reward, flags, step tuple)
-    │   └── EnvCheckFailed    an env breaks a custom of DI-engine's dialect
+    │   └── EnvCheckFailed    an env breaks a convention of DI-engine's dialect
     ├── ArgumentError         an argument of a call makes no sense (seed, options, batch size, engine name)
-    │   ├── WrongSetting      a setting makes no sense, where DI-engine's and EnvPool's dialects assert that it does
-    │   │   ├── UnknownKind   there is no manager of this name
+    │   ├── WrongSetting      a setting makes no sense, where DI-engine or EnvPool would fail an assertion
+    │   │   ├── UnknownKind   no manager has this name
     │   │   └── UnknownTask   no task has this id
     │   ├── MissingSetting    a config of DI-engine's dialect lacks a key
-    │   ├── WrongType         an argument is of another type than it has to be, or has a name that nobody knows
-    │   ├── WrongSeed         what was given as a seed is none
-    │   ├── WrongMask         what was given as a mask of envs is none
-    │   └── UnknownEnv        a manager has no env of this id
+    │   ├── WrongType         an argument has the wrong type, or an unknown name
+    │   ├── WrongSeed         what was given as a seed is not one
+    │   ├── WrongMask         what was given as a mask of envs is not one
+    │   └── UnknownEnv        a manager has no env with this id
     ├── ActionError           what was sent cannot be an action for those envs; nothing has moved
-    │   ├── WrongDtype        an array has another type than its spec, where no cast is made
+    │   ├── WrongDtype        an array has another dtype than its spec, where nothing is cast
     │   ├── WrongShape        an array has another shape than its spec
     │   ├── MissingAction     a dict of actions lacks a key
-    │   ├── WrongActionType   an action is of a type that an env of DI-engine's dialect does not take
+    │   ├── WrongActionType   an action has a type that an env of DI-engine's dialect does not accept
     │   └── AgentActionError  an agent of BBRL's dialect found actions in the workspace that no env can take
-    ├── WorkspaceError        a workspace or an agent of BBRL's dialect was asked for what it cannot give
+    ├── WorkspaceError        a workspace or an agent of BBRL's dialect was asked for something it cannot give
     │   └── UnknownVariable   a workspace has no variable of this name
     ├── TensorEnvError        a TensorDict or a spec does not fit an env of TorchRL's dialect
     ├── StateError            the call does not fit the state of the pool
@@ -26,14 +26,14 @@
     │   ├── BusyPool          another thread is inside the pool
     │   ├── NotReset          an env was stepped before its reset, or after its episode ended without autoreset
     │   ├── ManagerState      a manager of DI-engine's dialect is closed, or one of its envs is not running
-    │   └── NothingInFlight   recv without anything sent
+    │   └── NothingInFlight   recv was called, but nothing was sent
     ├── RecvTimeout           recv(timeout=...) ran out; nothing is lost, call recv again
     ├── FaultError            an env or its worker failed
     │   ├── EnvConstructError
     │   ├── EnvResetError
     │   ├── EnvStepError
     │   ├── EnvCallError      call, get_attr, set_attr or render failed inside an env
-    │   │   └── MissingAttribute  it has none of that name, or lacks one itself
+    │   │   └── MissingAttribute  the env has no such attribute, or its own code ran into a missing one
     │   ├── EnvTimeout        an env did not answer before its deadline
     │   └── WorkerDied        the process that ran the env is gone
     ├── PolicyFailed          the policy of a command raised an exception
@@ -42,8 +42,8 @@
     └── BackendUnavailable    an optional dependency is missing
         └── XlaUnavailable    ... for EnvPool's xla()
 
-Where Python has a built-in class for the same idea, the shoal class is one of those too, so that
-``except ValueError`` or ``except TimeoutError`` in existing code goes on working.
+Where Python has a built-in class for the same idea, the shoal class derives from it too, so that
+``except ValueError`` or ``except TimeoutError`` in existing code keeps working.
 
     >>> import shoal
     >>> try:
@@ -71,7 +71,7 @@ class SpecError(ShoalError, ValueError):
 
 
 class EnvCheckFailed(SpecError, AssertionError):
-    """An env breaks a custom of DI-engine's dialect."""
+    """An env breaks a convention of DI-engine's dialect."""
 
 
 class ArgumentError(ShoalError, ValueError):
@@ -83,7 +83,7 @@ class WrongSetting(ArgumentError, AssertionError):
 
 
 class UnknownKind(WrongSetting, KeyError):
-    """There is no manager of this name."""
+    """No manager has this name."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
 
@@ -93,19 +93,19 @@ class MissingSetting(ArgumentError, AttributeError):
 
 
 class WrongType(ArgumentError, TypeError):
-    """An argument is of another type than it has to be, or has a name that nobody knows."""
+    """An argument has the wrong type, or an unknown name."""
 
 
 class WrongSeed(ArgumentError, TypeError):
-    """What was given as a seed is none."""
+    """What was given as a seed is not one."""
 
 
 class WrongMask(ArgumentError, TypeError):
-    """What was given as a mask of envs is none."""
+    """What was given as a mask of envs is not one."""
 
 
 class UnknownEnv(ArgumentError, KeyError, RuntimeError):
-    """A manager has no env of this id."""
+    """A manager has no env with this id."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
 
@@ -117,11 +117,11 @@ class UnknownTask(WrongSetting, KeyError):
 
 
 class ActionError(ShoalError, ValueError):
-    """What was sent cannot be an action for those envs. Raised before any env moves."""
+    """What was sent cannot be an action for those envs; raised before any env moves."""
 
 
 class WrongDtype(ActionError, RuntimeError):
-    """An array in a dict of actions has another type than its spec."""
+    """An array in a dict of actions has another dtype than its spec."""
 
 
 class WrongShape(ActionError, RuntimeError):
@@ -135,15 +135,15 @@ class MissingAction(ActionError, KeyError):
 
 
 class WrongActionType(ActionError, TypeError):
-    """An action is of a type that an env of DI-engine's dialect does not take."""
+    """An action has a type that an env of DI-engine's dialect does not accept."""
 
 
 class AgentActionError(ActionError, AssertionError):
-    """The actions that an agent found in its workspace are none for its envs. No env has moved."""
+    """The actions that an agent found in its workspace do not fit its envs; no env has moved."""
 
 
 class WorkspaceError(ShoalError, AssertionError):
-    """A workspace or an agent of BBRL's dialect was asked for what it cannot give."""
+    """A workspace or an agent of BBRL's dialect was asked for something it cannot give."""
 
 
 class UnknownVariable(WorkspaceError, KeyError):
@@ -181,7 +181,7 @@ class NothingInFlight(StateError):
 
 
 class RecvTimeout(ShoalError, TimeoutError):
-    """``recv`` ran into its own ``timeout``. Nothing is lost: a later ``recv`` returns the rows."""
+    """``recv`` ran into its own ``timeout``; nothing is lost, a later ``recv`` returns the rows."""
 
 
 class PolicyFailed(ShoalError):
@@ -209,9 +209,9 @@ class Where:
     """The place of a fault: which env, in which worker, doing what.
 
     Attributes:
-        env_ids: The envs concerned, usually one; all envs of a worker when the worker died.
+        env_ids: The envs concerned: usually one, or all envs of a worker that died.
         phase: ``"construct"``, ``"reset"``, ``"step"``, ``"call"`` or ``"close"``.
-        worker: Index of the worker, or None when the env runs in the caller's thread.
+        worker: Index of the worker, or None if the env runs in the caller's thread.
         pid: Process id of the worker.
         episode_step: Steps the env had taken in its episode.
         seed: The last seed the env was reset with, if any.
@@ -245,9 +245,9 @@ class Where:
 
 
 class FaultError(ShoalError, RuntimeError):
-    """An env or its worker failed. ``where`` names it; ``remote_traceback`` is the text from its side.
+    """An env or its worker failed: ``where`` says which, ``remote_traceback`` is the traceback from its side.
 
-    When the original exception could be carried over, it is ``__cause__``.
+    If the original exception could be carried over, it is the ``__cause__``.
     """
 
     def __init__(self, message: str, where: Where, remote_traceback: str = "") -> None:
@@ -262,7 +262,7 @@ class FaultError(ShoalError, RuntimeError):
 
     @property
     def env_id(self) -> int:
-        """The env that failed (the first one, when a worker took several with it)."""
+        """The env that failed (the first one, if a worker took several with it)."""
         return self.where.env_ids[0]
 
     @property

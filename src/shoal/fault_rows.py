@@ -1,10 +1,12 @@
-"""Rows that tell of faults: what an engine left in their place is no row, so they are written over here."""
+"""Rows that report faults: what the engine left in their place is not a valid row, so it is overwritten here."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from shoal.slot import copy_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,12 +51,12 @@ class FaultRows:
             told = self._recovery.notes.get(env_id)
             if told is None or not told.cuts:
                 self._cut(batch, row, env_id, keeps_obs=False)
-                batch.truncated[row] = False  # until the episodes have been counted: this ends none
+                batch.truncated[row] = False  # until the episodes have been counted, as this row ends none
 
     def write_finals(self, batch: Batch) -> None:
-        """Under ``same_step``: the last observation of each episode that a fault has cut short, and of dropped envs.
+        """Under ``same_step``, add the last observation of episodes that a fault has cut short, and of dropped envs.
 
-        Their rows are cut short each time, and whoever sees that looks for a last observation.
+        Every row of a dropped env is truncated, and whoever sees that looks for a last observation.
         """
         if not (self._recovery.notes or self._recovery.dropped):
             return
@@ -66,16 +68,19 @@ class FaultRows:
                 finals[row] = (self._last_obs(env_id), {"fault": note.info(env_id)})
         batch.finals = finals
 
-    def done(self, batch: Batch, *, is_everyone: bool) -> None:
-        """The rows are complete: remember them, and that they have told what they had to.
-
-        ``is_everyone`` says that they are those of all envs in order.
-        """
+    def close_dropped(self, batch: Batch) -> None:
+        """Have every row of a dropped env end an episode, now that episodes have been counted."""
         for row, _ in self._rows(batch, self._recovery.dropped):
             batch.truncated[row] = True
+
+    def note_given(self, batch: Batch, is_everyone: bool) -> None:
+        """Remember these rows, which the caller has now, and that their faults have been reported.
+
+        ``is_everyone`` says that they are the rows of all envs, in order.
+        """
         rows = slice(None) if is_everyone else batch.env_id
         for column, leaf in zip(self._last, self._tree.flatten(batch.obs), strict=True):
-            column[rows] = leaf
+            column[rows] = copy_leaves(leaf) if leaf.dtype == object else leaf
         self._elapsed_N[rows] = batch.elapsed_step
         self._first_N[rows] = batch.first
         notes, dropped = self._recovery.notes, self._recovery.dropped
@@ -88,7 +93,7 @@ class FaultRows:
             notes.pop(env_id, None)
 
     def write_again(self, batch: Batch) -> None:
-        """Give rows that have been handed out before, and are read once more, what they had then."""
+        """Give rows that are read once more what they had when they were handed out."""
         for row, env_id in self._rows(batch, self._cut_ids):
             self._cut(batch, row, env_id, keeps_obs=self._begins_anew(env_id))
 

@@ -18,8 +18,8 @@ class Fault:
         summary: Type and text of the exception, in one line.
         traceback: The whole traceback as text.
         cause: The exception itself, if it could be carried here.
-        error_class: The class of error to raise, when the phase alone does not tell.
-        is_collateral: Whether another env is to blame, with whose worker this one fell.
+        error_class: The class of error to raise, if the phase alone does not say.
+        is_collateral: Whether another env is to blame, which brought down the worker they shared.
         spares_env: Whether the env is sound, so that a reset is all it needs.
     """
 
@@ -41,7 +41,7 @@ class Fault:
 
     @property
     def loses_env(self) -> bool:
-        """Whether there is no env any more that could be reset: it hangs, died with its worker, or was never built."""
+        """Whether no env is left that could be reset: it hangs, died with its worker, or was never built."""
         return self.error_class is not None or self.where.phase == "construct"
 
     def as_dict(self) -> dict[str, str]:
@@ -61,8 +61,8 @@ class Fault:
 
 
 def error_of(faults: list[Fault]) -> FaultError:
-    """One error for faults that came together; the others are in its notes."""
-    # Envs that fell with their worker are no news beside the one that brought it down.
+    """One error for several faults: that of the most telling one, with the others in its notes."""
+    # Envs that fell with another's worker come last: they say less than the one that brought it down.
     first, *others = sorted(faults, key=lambda fault: (fault.is_collateral, fault.error_class is WorkerDied))
     error = first.to_error()
     for text in dict.fromkeys(str(other.to_error()) for other in others):

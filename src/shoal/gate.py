@@ -1,15 +1,15 @@
-"""The door of a pool: who may be inside, and who may come in beside whom.
+"""The gate of a pool: which thread may be inside, and which two may take turns.
 
-One thread at a time is inside, and a second one is refused. The exception are two that work hand in hand, one that
-sends and one that receives: they take turns. So that they can, who receives lets the other in while it waits, and knows
-from who sent last whether more may come.
+One thread at a time is inside, and a second one is refused. The exception is a pair that works hand in hand, one thread
+that sends and one that receives: they take turns. The receiver lets the sender in while it waits, and knows from who
+sent last whether more may come.
 
-A Ctrl-C may come at any line, and the program may go on after it. So whoever comes in takes the lock in a ``with`` of
-its own, ``with gate.knock(), gate:``, between which and its block no interrupt can come. Whatever else is done on the
-way in and out may be cut short.
+A Ctrl-C may strike at any line, and the program may carry on after it. So a caller takes the lock in a ``with`` of its
+own, ``with gate.knock(), gate:``, since no interrupt can come between taking a lock that way and entering the block.
+Anything else done on the way in or out may be cut short.
 
-A fork of the process has a copy of the pool, but the envs are its parent's: it would move them behind that one's back.
-So in a fork every gate is closed.
+A forked process has a copy of the pool, but the envs are its parent's, and it would move them behind the parent's back.
+So every gate is closed in a fork.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SLICE_S = 0.1
-_TURN_S = 2e-3  # for how long who receives keeps out who sends
+_TURN_S = 2e-3  # how long a receiver keeps the sender out
 _gates: WeakSet[Gate] = WeakSet()
 
 
@@ -38,8 +38,8 @@ class Gate:
     """Lets one thread in at a time, nobody once it is closed, and adds up the time spent inside.
 
     Attributes:
-        sending: The entrance for who sends: ``with gate.sending.knock(), gate.sending:``.
-        receiving: The entrance for who receives.
+        sending: The entrance for a sender: ``with gate.sending.knock(), gate.sending:``.
+        receiving: The entrance for a receiver.
         inside_s: Seconds that threads have spent inside.
         is_closed: Whether nobody is let in any more.
     """
@@ -66,7 +66,7 @@ class Gate:
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._entered = 0.0
-        # By which way the one inside has come; None while somebody is in the doorway.
+        # The way by which the thread inside came in; None while somebody is in the doorway.
         self._guest: Gate | Entrance | None = None
         self._is_wanted = False
         self._num_listening = 0
@@ -92,7 +92,7 @@ class Gate:
         self._why_closed = f"belongs to process {os.getppid()}, of which this is a fork: make a pool of its own here"
 
     def knock(self) -> threading.Lock:
-        """What to take before coming in.
+        """The lock to take before coming in.
 
         Raises:
             ClosedPool: If nobody is let in any more.
@@ -115,17 +115,17 @@ class Gate:
             raise ClosedPool(f"{self._what} was closed meanwhile") from error
 
     def admit(self, way: Gate | Entrance) -> None:
-        """Somebody who has the lock comes in."""
+        """Let in the thread that has taken the lock."""
         self._guest = way
         self._is_wanted = False
         self._entered = perf_counter()
-        self.check_open()  # it may have been closed while it was waited for
+        self.check_open()  # the gate may have been closed while this thread waited for the lock
 
     def check_open(self) -> None:
-        """See that somebody may be let in.
+        """Check that the gate is open.
 
         Raises:
-            ClosedPool: If nobody may.
+            ClosedPool: If it is not.
         """
         if self.is_closed:
             raise ClosedPool(f"{self._what} {self._why_closed}")
@@ -135,7 +135,7 @@ class Gate:
         raise BusyPool(f"another thread is inside {self._what}; give each thread its own pool, or take turns")
 
     def queue(self, partner: Entrance) -> threading.Lock:
-        """What to take to come in after the one who has come by the other entrance; anybody else refuses."""
+        """The lock to wait for if the thread inside came by the partner's entrance; if by another way, refuse."""
         self.check_open()
         while self._lock.locked() and (guest := self._guest) is not partner:
             if guest is not None:
@@ -148,24 +148,24 @@ class Gate:
     # ------------------------------------------------------------------ one sends, another receives
 
     def note_send(self) -> None:
-        """Something was sent: who waits for that is told."""
+        """Note that something was sent, and wake whoever waits for that."""
         self._last_sender = current_thread()
         if self._num_listening:
             self._news.notify_all()
 
     @property
     def has_sender(self) -> bool:
-        """Whether the last who sent is another thread, which may send again."""
+        """Whether another thread sent last, and may send again."""
         last = self._last_sender
         return last is not None and last is not current_thread() and last.is_alive()
 
     def take_turns(self, receive: Callable[[float], T], is_enough: Callable[[], bool], timeout: float | None) -> T:
-        """Receive while another thread sends, which is let in again and again.
+        """Receive while another thread sends, letting that one in again and again.
 
         Args:
-            receive: Waits for so many seconds; raises ``RecvTimeout`` if that was too short.
+            receive: Waits for the given seconds; raises ``RecvTimeout`` if they were too few.
             is_enough: Says whether enough is under way.
-            timeout: For how long, in all.
+            timeout: Seconds to wait in all; None for as long as it takes.
 
         Raises:
             RecvTimeout: If it took longer.
@@ -185,7 +185,7 @@ class Gate:
             self._step_out(left)
 
     def _step_out(self, patience_s: float) -> None:
-        """Be away until something is sent, or for so long."""
+        """Step outside until something is sent, or for ``patience_s``."""
         way, self._guest = self._guest, None
         self._num_listening += 1
         try:
@@ -198,7 +198,7 @@ class Gate:
 
 
 class Entrance:
-    """One of two ways in that lie side by side; see ``Gate``."""
+    """One of the two entrances by which a sender and a receiver take turns; see ``Gate``."""
 
     __slots__ = ("_gate",)
 
@@ -206,11 +206,11 @@ class Entrance:
         self._gate = gate
 
     def knock(self) -> threading.Lock:
-        """What to take before coming in; whoever has come by the other entrance is waited for.
+        """The lock to take before coming in; taking it waits for a thread that came by the other entrance.
 
         Raises:
             ClosedPool: If nobody is let in any more.
-            BusyPool: If another thread is inside, and has come another way.
+            BusyPool: If another thread is inside, and came in by another way.
         """
         gate = self._gate
         return gate.queue(gate.receiving if self is gate.sending else gate.sending)

@@ -1,13 +1,13 @@
-"""What a Python env is at one moment: its own word for it, and how to ask for it through wrappers.
+"""The state of a Python env at one moment: how an env gives it, and how to ask for it through wrappers.
 
-An env takes part in snapshots if it has these two methods, and all that it will ever do follows from what they carry,
-its generator included:
+An env takes part in snapshots if it has these two methods, and everything it will ever do follows from the state that
+they carry, its generator included:
 
-    snapshot() -> state     everything it is, as plain data of its own that can be pickled
-    restore(state)          be that; also in an env of the same kind that was never reset
+    snapshot() -> state     its complete state, as a copy in plain data that can be pickled
+    restore(state)          take on that state, even in an env of the same kind that was never reset
 
-The env that a factory returns has to have them: a wrapper that kept a count of its own would go on with it in another
-episode. Some of Gymnasium's wrappers keep no more than what is listed here, and are looked through.
+The outermost env that a factory returns has to have them: a wrapper with a count of its own would carry it on into
+another episode. A few of Gymnasium's wrappers, whose whole state is listed here, are looked through.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _OF_WRAPPERS: dict[type, tuple[str, ...]] = {
 
 
 class KeepsState(Protocol):
-    """An env that can tell what it is, and become what another was."""
+    """An env that can give its state, and take on that of another."""
 
     def snapshot(self) -> Any:
-        """Everything it is, as plain data of its own."""
+        """The complete state, as a copy in plain data."""
 
     def restore(self, state: Any) -> None:
-        """Be what ``state`` says, without holding on to it."""
+        """Take on a state, without holding on to it."""
 
 
 class Kept(NamedTuple):
-    """An env at one moment.
+    """The state of an env at one moment.
 
     Attributes:
         own: What its ``snapshot`` returned.
-        around: What the wrappers around it know, outermost first.
+        around: The state of the wrappers around it, outermost first.
     """
 
     own: Any
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
 
 
 def objection(env: Any) -> str | None:
-    """Why an env cannot be kept; None if it can."""
+    """Why the state of an env cannot be kept; None if it can."""
     inner = _peel(env)[-1]
     if callable(getattr(inner, "snapshot", None)) and callable(getattr(inner, "restore", None)):
         return None
@@ -54,13 +54,13 @@ def objection(env: Any) -> str | None:
 
 
 def keep(env: Any) -> Kept:
-    """Everything that an env is."""
+    """The complete state of an env."""
     *around, inner = _peel(env)
     return Kept(inner.snapshot(), tuple(_known_to(each) for each in around))
 
 
 def put_back(env: Any, kept: Kept) -> None:
-    """Make an env what another was."""
+    """Put an env into the state of another."""
     *around, inner = _peel(env)
     inner.restore(kept.own)
     for each, known in zip(around, kept.around, strict=True):
@@ -74,7 +74,7 @@ def _known_to(wrapper: Any) -> dict[str, Any]:
 
 
 def _peel(env: Any) -> list[Any]:
-    """The wrappers that are looked through, and the env, or other wrapper, inside of them."""
+    """The wrappers that are looked through, then the env (or other wrapper) inside them."""
     layers = [env]
     while type(layers[-1]) in _OF_WRAPPERS:
         layers.append(layers[-1].env)

@@ -17,11 +17,11 @@
 
 ``env`` is the env's own record: state, info fields and constants, by name. ``rng`` is the env's own generator with
 the methods of ``numpy.random.Generator``. ``obs`` is where the observation goes: an array with the shape of the
-space (of one element for a ``Discrete``), or a tuple of them for a ``Tuple`` or, with the keys as names, a ``Dict``.
-It holds anything when the function is called, so every element is to be written.
+space (of one element for a ``Discrete``), a tuple of arrays for a ``Tuple``, or a named tuple of them for a ``Dict``.
+Its contents are arbitrary when the function is called, so every element must be written.
 
-The kernel engine compiles both functions with numba, and the plain functions that they call. Every other engine
-runs them as they stand (``adapters.kernel_env``), with the same rows wherever Python and numba calculate alike.
+The kernel engine compiles both functions with numba, along with the plain functions that they call. Every other engine
+runs them as they are (``adapters.kernel_env``), with the same rows wherever Python and numba compute the same.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from shoal.spec import Field
 
 Fields = Mapping[str, Any]
 
-# What a field would hide when the env runs uncompiled.
+# Names that a field would shadow when the env runs uncompiled.
 _TAKEN = frozenset(
     ("action_space", "kind", "metadata", "np_random", "observation_space", "record", "render_mode", "spec", "unwrapped")
 )
@@ -48,17 +48,17 @@ _LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 
 
 class KernelEnv:
-    """One kind of env, described for compilation. Subclasses declare fields and write ``reset`` and ``step``.
+    """One kind of env, described for compilation: subclasses declare fields and write ``reset`` and ``step``.
 
-    An instance is a kind with its constants filled in; it holds no episode. The episodes are in records, one per
-    env, which belong to whoever runs them.
+    An instance is a kind with its constants filled in; it holds no episode. Episodes live in records, one per env,
+    which belong to whoever runs them.
 
     Attributes:
         observation_space: What ``obs`` holds. A Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those.
         action_space: What ``action`` is: a number for a Discrete, an array for a Box, a tuple for a Dict or Tuple.
         state: Fields that change, ``name -> dtype`` or ``name -> (dtype, shape)``.
         info: Fields that every row reports in its info.
-        constants: Fields that stay, with their defaults; keyword arguments of the class replace them.
+        constants: Fields that never change, with their defaults, which keyword arguments of the class override.
         reset_options: Fields that ``reset(options=...)`` may set for one reset, with their defaults.
         max_episode_steps: The time limit.
         reward_threshold: The mean return at which the task counts as solved.
@@ -105,7 +105,7 @@ class KernelEnv:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in ("reset", "step", "pose"):
-            # They are written without self: there is no object when they run compiled.
+            # They are written without self, because there is no object when they run compiled.
             function = cls.__dict__.get(name)
             if isinstance(function, FunctionType):
                 setattr(cls, name, staticmethod(function))
@@ -127,7 +127,7 @@ class KernelEnv:
         return {"render_modes": ["rgb_array"] if self.gymnasium_id else [], "render_fps": self.render_fps}
 
     def twin_kwargs(self) -> dict[str, Any]:
-        """What Gymnasium's env of the same kind is made with, so that it can be posed."""
+        """The keyword arguments to make the twin with, so that it can be posed."""
         return {}
 
     def record_dtype(self) -> np.dtype[Any]:
@@ -139,7 +139,7 @@ class KernelEnv:
         return np.dtype([(name, dtype, shape) for name, dtype, shape in fields], align=True)
 
     def records(self, count: int) -> np.ndarray[Any, Any]:
-        """Records of ``count`` envs, with the constants in place and everything else zero."""
+        """Records of ``count`` envs, with the constants and the defaults of reset options in place, the rest zero."""
         records = np.zeros(count, self.record_dtype())
         for name, value in {**self.constants, **self.reset_options}.items():
             records[name] = value
@@ -178,7 +178,7 @@ class KernelEnv:
 
 
 def is_kind(source: Any) -> bool:
-    """Whether something is a class of kernel envs.
+    """Whether ``source`` is a class of kernel envs.
 
     Example:
         >>> is_kind(KernelEnv), is_kind(int)
@@ -188,7 +188,7 @@ def is_kind(source: Any) -> bool:
 
 
 def leaves_tuple(space: Space[Any], name: str) -> Any:
-    """The class in which kernels get the leaves of a Dict (named) or Tuple space; None for a single leaf."""
+    """The class that hands kernels the leaves of a Tuple or (as a named tuple) Dict space; None for a single leaf."""
     if isinstance(space, spaces.Dict):
         return namedtuple(name, list(space.spaces))
     return tuple if isinstance(space, spaces.Tuple) else None
@@ -202,10 +202,20 @@ def _check_space(space: Space[Any], where: str) -> None:
         for key, child in children:
             if isinstance(space, spaces.Dict):
                 _check_name(key, f"{where}: key")
-            if not isinstance(child, _LEAVES):
-                raise SpecError(f"{where}[{key!r}]: {type(child).__name__} cannot be compiled")
-    elif not isinstance(space, _LEAVES):
+            _check_leaf(child, f"{where}[{key!r}]")
+    else:
+        _check_leaf(space, where)
+
+
+def _check_leaf(space: Space[Any], where: str) -> None:
+    if not isinstance(space, _LEAVES):
         raise SpecError(f"{where}: {type(space).__name__} cannot be compiled")
+    _check_float(np.dtype(space.dtype), where)
+
+
+def _check_float(dtype: np.dtype[Any], where: str) -> None:
+    if dtype.kind == "f" and dtype not in (np.float32, np.float64):
+        raise SpecError(f"{where}: numba has no {dtype.name}; use float{32 if dtype == np.float16 else 64}")
 
 
 def _check_name(name: Any, where: str) -> None:
@@ -220,6 +230,7 @@ def _check_kind(read: Callable[[Any], tuple[np.dtype[Any], tuple[int, ...]]], ki
         raise SpecError(f"{where}: {kind!r} is no type of number ({error})") from None
     if dtype.kind not in "biuf" or any(not isinstance(size, int) or size < 1 for size in shape):
         raise SpecError(f"{where}: expected numbers or an array of numbers, got {kind!r}")
+    _check_float(dtype, where)
     if shape and dtype == np.bool_:
         raise SpecError(f"{where}: numba has no arrays of bools in records; declare it as np.uint8")
 
@@ -235,7 +246,7 @@ def _kind_of(value: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
 
 
 def _like(name: str, default: Any, value: Any) -> Any:
-    """A value for a constant, in the type of its default where it fits: another type would be compiled anew."""
+    """A value for a constant, in the type of its default where it fits, as another type would be compiled anew."""
     if np.shape(value) != np.shape(default):
         raise ArgumentError(
             f"{name}: expected {f'shape {np.shape(default)}' if np.ndim(default) else 'one number'}, got {value!r}; "
@@ -245,4 +256,22 @@ def _like(name: str, default: Any, value: Any) -> Any:
     fits = np.can_cast(given.dtype, own.dtype, "same_kind") or (own.dtype.kind == "f" and given.dtype.kind in "iu")
     if not fits:
         return value
-    return given.astype(own.dtype) if own.shape else given.astype(own.dtype).item()
+    cast = checked_cast(name, value, own.dtype)
+    return cast if own.shape else cast.item()
+
+
+def checked_cast(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A value for a field, in the field's type.
+
+    Raises:
+        ArgumentError: If it is no number, or would become another one: a fraction in a field of integers, or a number
+            that is too large.
+    """
+    given = np.asarray(value)
+    if given.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):  # whatever numpy would warn of is checked below
+            cast = given.astype(dtype)
+        is_same = np.isfinite(cast) | ~np.isfinite(given) if dtype.kind == "f" else cast == given
+        if is_same.all():
+            return cast
+    raise ArgumentError(f"{name}: expected a number that fits {dtype.name}, got {value!r}")

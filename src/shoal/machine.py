@@ -22,7 +22,7 @@ def usable_cores() -> int:
 
 
 def pin_thread(cpus: Sequence[int] | None, seat: int) -> None:
-    """Have the calling thread run on one of some CPUs, which are given out in turn; None leaves it to the system."""
+    """Pin the calling thread to one of these CPUs, assigned in turn by ``seat``; None leaves it to the system."""
     if cpus is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {cpus[seat % len(cpus)]})
 
@@ -64,15 +64,19 @@ def _status_bytes(pid: int, name: str) -> int | None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that a process has started, and those that these have started."""
+    """The processes that a process has started, those that these have started, and so on."""
     children: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:  # no such folder here, or no descriptor left to read it with
+        return []
+    for name in names:
         try:
-            # The name in parentheses may hold anything, the parent's id is the second word behind it.
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(folder.name))
+            # The name in parentheses may contain anything; the parent's id is the second word after it.
+            parent = int(Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(name))
         except (OSError, ValueError, IndexError):
-            continue  # it ended meanwhile
+            continue  # it has ended in the meantime
     found, seen = [pid], {pid}
     for each in found:
         new = [child for child in children.get(each, ()) if child not in seen]

@@ -1,12 +1,12 @@
-"""Looks for numbers that are none: NaN in observations, NaN and infinity in rewards.
+"""Looks for invalid numbers: NaN in observations, NaN and infinity in rewards.
 
-A whole batch is judged first, and only one that fails is looked at row by row. A few numbers are judged by their sum,
-which is NaN if one of them is; infinite observations of both signs fail too, and are found to be right. More than a few
-are judged one by one, which takes numpy half a microsecond for a small pool, and the speed of memory for a large one.
-The kernel engine finds them while it steps.
+A whole batch is checked first, and only one that fails is searched row by row. A few numbers are checked by their sum,
+which is NaN if one of them is; it also is for infinities of both signs, which the search then clears. More than a few
+are checked one by one, which takes numpy half a microsecond for a small pool, and runs at the speed of memory for a
+large one. The kernel engine checks while it steps.
 
-The dot product of a column with itself would be quicker and slow down everything else: its wide vector instructions
-lower the clock of some processors for a while, by more than the whole check is worth.
+The dot product of a column with itself would be quicker, but would slow down everything else: its wide vector
+instructions lower the clock of some processors for a while, which costs more than the whole check.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _FEW = 32
 
 
 class NanWatch:
-    """Finds rows with such numbers.
+    """Finds rows with invalid numbers.
 
     Attributes:
-        policy: What is to become of them.
-        engine_tells: Whether the engine has looked already.
-        found: How many rows there have been.
-        is_suspect: Says whether some row of a block may have such a number.
+        policy: What becomes of them.
+        engine_tells: Whether the engine itself says which blocks are suspect.
+        found: How many such rows there have been.
+        is_suspect: Says whether some row of a block may have an invalid number.
     """
 
     def __init__(self, engine: Engine, policy: str) -> None:
@@ -51,14 +51,14 @@ class NanWatch:
         self.is_suspect: Callable[[int], bool] = engine.has_odd_rows or self._is_suspect
         blocks = range(rows.layout.blocks)
         leaves = _float_columns(rows, rows.obs)
-        # Under ``same_step``, the last observation of an episode has no block: there is one per env.
+        # Under ``same_step``, the last observation of an episode is in no block: there is one per env.
         self._final = [(f"final {path}", column) for path, column in _float_columns(rows, rows.final)]
         self._obs = [[(path, column[block]) for path, column in leaves] for block in blocks]
         self._reward = [rows.reward[block] for block in blocks]
         self._ends = [(rows.terminated[block], rows.truncated[block]) for block in blocks]
         self._elapsed = [rows.elapsed[block] for block in blocks]
         flat = [[column.reshape(-1) for _, column in self._obs[block] + self._final] for block in blocks]
-        # Where there are several blocks, what lies between two columns of one are rows of the others.
+        # With several blocks, columns of one block cannot be merged: rows of the other blocks are in between.
         self._flat_obs = [_runs(flat[0])] if len(blocks) == 1 else flat
 
     def _is_suspect(self, block: int) -> bool:
@@ -74,7 +74,7 @@ class NanWatch:
         return False
 
     def faults(self, block: int, env_ids: Sequence[int], resetting: Collection[int] = ()) -> dict[int, Fault]:
-        """The faults of those among these envs that have such a number; none, if it may pass."""
+        """The faults of those of these envs that have an invalid number; none under the policy ``"pass"``."""
         found = self._search(block, env_ids)
         self.found += len(found)
         if self.policy == "pass":
@@ -113,9 +113,9 @@ class NanWatch:
 
 
 def _runs(columns: Sequence[_Column]) -> list[_Column]:
-    """Flat columns that are neighbours in memory, but for zeros in between, as one.
+    """Flat columns, merged where they are neighbours in memory with nothing but zeros in between.
 
-    The sum is NaN all the same, and that of a dozen numbers takes as long as that of a hundred.
+    Zeros do not change whether a sum is NaN, and summing a hundred numbers takes no longer than summing a dozen.
     """
     runs: list[_Column] = []
     for column in columns:
@@ -140,7 +140,7 @@ def _float_columns(rows: Rows, columns: Sequence[_Column | None]) -> list[tuple[
 
 
 def _note_nans(places: dict[int, str], path: str, column: _Column, ids: npt.NDArray[np.intp]) -> None:
-    """Add the envs among ``ids`` that have NaN in this column, and are not there yet."""
+    """Add those of ``ids`` that have NaN in this column to ``places``, unless they are in there already."""
     bad = np.isnan(column[ids])
     if bad.any():
         for i in ids[bad.reshape(len(ids), -1).any(axis=1)].tolist():

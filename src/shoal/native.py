@@ -1,12 +1,12 @@
-"""Envs that a native simulator runs, many at once: what such a simulator is to shoal.
+"""Envs that a native simulator runs, many at once: what shoal expects of such a simulator.
 
     NativeEnv   a kind of env, with its options; an instance holds no episode
     BatchSim    the simulator of N envs of a kind: reset some, step some, write their rows
     Generators  a generator per env, for simulators that have none of their own
 
-A simulator knows nothing of boundaries: it begins episodes and takes steps. When an episode is cut short, what happens
-when one has ended, and what a row says about it is decided by whoever runs it (``engines.native``, or a slot around a
-simulator of one env).
+A simulator knows nothing about boundaries: it begins episodes and takes steps. When an episode is cut short, what
+happens when one has ended, and what a row says about it is up to whoever runs the simulator (``engines.native``, or a
+slot around a simulator of one env).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Alias = str | float | Callable[[Mapping[str, Array], Array], Array]
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a simulator writes: one row per env, at the place of its id.
+    """Where a simulator writes: one row per env, indexed by env id.
 
     Attributes:
         obs: The leaves of the observation, in leaf order.
         reward: float64.
         terminated: bool.
-        truncated: bool; what the simulator itself cuts short.
+        truncated: bool; episodes that the simulator itself cuts short.
         info: The info fields by name.
     """
 
@@ -52,18 +52,18 @@ class Columns:
 
 
 class BatchSim(Protocol):
-    """N envs in one simulator. One thread at a time calls it, not always the same.
+    """N envs in one simulator, called by one thread at a time, but not always the same one.
 
-    A simulator may also have ``next_episode(ids, out)``, for envs that are not quite reset when an episode has ended:
-    it is called in place of ``reset`` when the pool's own rule begins the next one, and nobody has asked for it. And it
-    may have ``own_fields``, names of what it has made different for each env by how many of them it runs.
+    A simulator may also have ``next_episode(ids, out)``, for envs that are not fully reset between episodes: it is
+    called in place of ``reset`` when autoreset begins the next episode, and not the caller. And it may have
+    ``own_fields``, the names of what it makes different for each env, depending on how many it runs.
 
-    Ids are sorted, each given once. ``reset`` and ``step`` return the errors of envs that failed, whose rows are then
-    no rows; the other envs have moved all the same. What they raise is the fault of every env in the call.
+    Ids are sorted and unique. ``reset`` and ``step`` return the errors of envs that failed, whose rows are then
+    invalid; the other envs have moved all the same. If they raise, that is a fault of every env in the call.
 
     Attributes:
-        ends: Whether episodes can end by themselves. Only then are steps to write ``terminated``.
-        cuts: Whether the simulator has a time limit of its own. Only then are steps to write ``truncated``.
+        ends: Whether episodes can end on their own; only then do steps have to write ``terminated``.
+        cuts: Whether the simulator has a time limit of its own; only then do steps have to write ``truncated``.
     """
 
     ends: bool
@@ -84,10 +84,10 @@ class BatchSim(Protocol):
         """
 
     def snapshot(self, ids: Ids) -> dict[str, Array]:
-        """All that makes these envs what they are, generators included, as arrays of their own."""
+        """The complete state of these envs, generators included, as copies."""
 
     def restore(self, ids: Ids, state: Mapping[str, Array]) -> None:
-        """Make these envs what others were."""
+        """Put these envs into the states of others."""
 
     def renew(self, env_id: int) -> None:
         """Make an env as good as new, whatever has become of it; a reset follows."""
@@ -100,14 +100,14 @@ class BatchSim(Protocol):
 
 
 class NativeEnv:
-    """One kind of env that a native simulator runs. Subclasses say what it is like and make the simulator.
+    """One kind of env that a native simulator runs: subclasses describe it and make the simulator.
 
     Attributes:
         max_episode_steps: The time limit.
         reward_threshold: The mean return at which the task counts as solved.
         reset_options: Names that ``reset(options=...)`` may use.
-        info_aliases: Further names of info fields, ``alias -> field``, for who asks under another library's names; or
-            numbers, which another library reports with every step; or what it makes of fields and rewards.
+        info_aliases: Info under the names of another library: the name of a field, a number that the other library
+            reports with every step, or a function of fields and rewards.
         option_aliases: Further names of options, ``alias -> option``.
         render_mode: What ``render`` does; None if nothing is drawn.
     """
@@ -129,7 +129,7 @@ class NativeEnv:
 
 
 def is_native(source: Any) -> bool:
-    """Whether something is a class of envs that a native simulator runs.
+    """Whether ``source`` is a class of envs that a native simulator runs.
 
     Example:
         >>> is_native(NativeEnv), is_native(int)
@@ -139,7 +139,7 @@ def is_native(source: Any) -> bool:
 
 
 class Generators:
-    """One generator per env, each seeded as Gymnasium seeds those of its envs, and only if it is used."""
+    """One generator per env, each seeded as Gymnasium seeds those of its envs, and made only when it is needed."""
 
     def __init__(self, count: int) -> None:
         self._each: list[np.random.Generator | None] = [None] * count
@@ -159,11 +159,11 @@ class Generators:
         self._each[env_id] = generator
 
     def words(self, ids: Ids) -> Words:
-        """The states of some, as an array."""
+        """The generator states of these envs, as an array."""
         return np.stack([words_of(self[i]) for i in ids.tolist()])
 
     def set_words(self, ids: Ids, words: Array) -> None:
-        """Put some into the states of others; one row is for all."""
+        """Put the generators of these envs into the given states; a single row is for all."""
         for i, row in zip(ids.tolist(), np.broadcast_to(words, (len(ids), WORDS)), strict=True):
             self._each[i] = np.random.Generator(np.random.PCG64(0))
             set_words(self[i], row)

@@ -2,7 +2,7 @@
 
 A call goes through four stages, and each has one place: actions are checked as a whole before anything moves
 (``spec``), commands are kept in order (``dispatch``, ``traffic``), envs run (``engines``), and rows are copied out
-(``reading``).
+(``receiving``, ``reading``).
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.arguments import check_count, check_patience
 from shoal.asking import Asking
-from shoal.dispatch import Dispatch, Ids, Wishes
-from shoal.errors import ActionError, NothingInFlight, StateError
+from shoal.dispatch import Dispatch
+from shoal.errors import NothingInFlight, StateError
 from shoal.gate import Gate
+from shoal.readiness import Ids, Wishes, check_one_each
 from shoal.seeding import Seed, seeds_for
 from shoal.stats import PoolStats
 
 if TYPE_CHECKING:
     import os
     from pathlib import Path
+
+    import numpy.typing as npt
 
     from shoal.batch import Batch
     from shoal.black_box import FaultFiles
@@ -38,22 +41,22 @@ class Pool:
     of its ids. With a smaller ``batch_size`` it is asynchronous: ``recv`` returns the first ``batch_size`` rows that
     are ready, and ``env_id`` says whose they are.
 
-    One thread at a time may use a pool; a second one gets ``BusyPool`` instead of a corrupted batch. One that sends and
-    one that receives may work side by side.
+    One thread at a time may use a pool; a second one gets ``BusyPool`` instead of a corrupted batch. The exception: one
+    thread may send while another receives.
 
     Args:
         engine: A started engine.
         autoreset: The boundary rule the engine's envs run under.
         batch_size: Rows per ``recv``.
-        seed: Seed for the first reset of each env that is given none.
+        seed: Seed for the first reset of each env, unless that reset is given its own.
         copy: Whether observations are copies. If False, a synchronous pool returns views, which stay valid until
             the pool has been called ``blocks - 1`` more times.
         engine_reason: Why this engine was chosen, for ``stats``.
         bounded_actions: Whether continuous actions outside their space are refused.
-        implicit_reset: Whether the first step of an env that was never reset is its reset, and its action ignored.
+        implicit_reset: Whether the first step of an env that was never reset resets it, ignoring the action.
         on_fault: What becomes of envs that fail; see ``shoal.recovery``.
-        on_nan: What becomes of rows with NaN: ``"raise"``, ``"truncate"`` or ``"pass"``; None does not look.
-        fault_files: Where the last commands of each env are kept, and written to at a fault.
+        on_nan: What becomes of rows with NaN: ``"raise"``, ``"truncate"`` or ``"pass"``; None does not check.
+        fault_files: Keeps the last commands of each env, and writes them to disk at a fault.
 
     Example:
         >>> import shoal
@@ -98,6 +101,7 @@ class Pool:
             on_nan=on_nan,
             fault_files=fault_files,
         )
+        self._receiver = self._dispatch.receiver
         self._asking = Asking(self._dispatch)
         self._gate = Gate(f"the pool of {self.num_envs} {self.spec.id}")
         self._born = monotonic()
@@ -111,44 +115,44 @@ class Pool:
         ``seed + i``) or a list with one entry per env that is reset; ``options`` one dict for all, or such a list.
         """
         with self._gate.knock(), self._gate:
-            self._dispatch.settle()
+            self._receiver.settle()
             ids = self._dispatch.begin_reset(seed, options, env_id)
-            return self._dispatch.receive(ids, len(ids))
+            return self._receiver.receive(ids, len(ids))
 
     def step(self, action: Any, env_id: Ids = None) -> Batch:
-        """Send one action per env and wait for the result of this very send.
+        """Send one action per env and wait for the results of this very send.
 
         Raises:
-            ActionError: If any action is unfit; no env has moved then.
+            ActionError: If any action is invalid; no env has moved then.
             StateError: If rows of an earlier send are still to be received.
         """
         dispatch = self._dispatch
         with self._gate.knock(), self._gate:
-            if not dispatch.traffic.is_empty:
-                dispatch.settle()
+            if not dispatch.traffic.is_empty or self._receiver.given is not None:
+                self._receiver.settle()
                 if not dispatch.traffic.is_empty:
                     raise StateError("rows of an earlier call are under way: recv() returns them, reset() drops them")
             if env_id is None and dispatch.moves_as_one:
                 return dispatch.step_all(action)
             ids = dispatch.begin_step(action, env_id)
-            return dispatch.receive(ids, len(ids))
+            return self._receiver.receive(ids, len(ids))
 
     def restart(self, env_id: Ids = None, seed: Seed = None) -> Batch:
         """Build all envs, or those in ``env_id``, anew, and return their first rows in the order of the ids.
 
-        Whatever state an env is in, it comes back: hung, dead with its worker, or dropped. It gets a new seed stream,
-        unless ``seed`` gives it one. ``on_fault="restart"`` does this by itself; here it is done on demand, and is
-        taken from no budget.
+        An env comes back from whatever state it is in: hung, dead with its worker, or dropped. It gets a new seed
+        stream, unless ``seed`` gives it one. ``on_fault="restart"`` does this automatically; here it is done on demand,
+        and counts against no budget.
         """
         with self._gate.knock(), self._gate:
-            self._dispatch.settle()
+            self._receiver.settle()
             ids = self._dispatch.restart(env_id, seed)
-            return self._dispatch.receive(ids, len(ids))
+            return self._receiver.receive(ids, len(ids))
 
     def renew(self, env_id: Ids = None) -> None:
-        """Have all envs, or those in ``env_id``, built anew with their next reset: ``restart`` in two parts."""
+        """Have all envs, or those in ``env_id``, built anew with their next reset: the first half of ``restart``."""
         with self._gate.knock(), self._gate:
-            self._dispatch.settle()
+            self._receiver.settle()
             self._dispatch.renew(env_id)
 
     # ------------------------------------------------------------------ the asynchronous pair
@@ -156,7 +160,7 @@ class Pool:
     def async_reset(self, seed: Seed = None, options: Wishes = None, env_id: Ids = None) -> None:
         """Start resetting all envs, or those in ``env_id``; ``recv`` returns their rows."""
         with self._gate.sending.knock(), self._gate.sending:
-            self._dispatch.settle()
+            self._receiver.settle()
             ids = self._dispatch.begin_reset(seed, options, env_id)
             self._dispatch.traffic.groups.append(ids)
             self._gate.note_send()
@@ -164,7 +168,7 @@ class Pool:
     def send(self, action: Any, env_id: Ids = None) -> None:
         """Start one step per env. Several sends may be under way; each env takes its own in order."""
         with self._gate.sending.knock(), self._gate.sending:
-            self._dispatch.settle()
+            self._receiver.settle()
             ids = self._dispatch.begin_send(action, env_id)
             self._dispatch.traffic.groups.append(ids)
             self._gate.note_send()
@@ -172,8 +176,8 @@ class Pool:
     def recv(self, timeout: float | None = None, min_batch: int | None = None, max_wait: float | None = None) -> Batch:
         """Wait for rows and return them.
 
-        If less than a batch is under way, an asynchronous pool returns what is. But if the last ``send`` was that of
-        another thread, and it is alive, its next one is waited for.
+        If less than a batch is under way, an asynchronous pool returns what is. But if another thread did the last
+        ``send`` and is still alive, its next one is waited for.
 
         Args:
             timeout: Seconds until ``RecvTimeout``; nothing is lost then. None waits as long as the envs' own
@@ -182,15 +186,15 @@ class Pool:
             max_wait: ... once this many seconds have passed (at once, if only ``min_batch`` is given).
 
         Raises:
-            NothingInFlight: If nothing was sent whose result could come.
+            NothingInFlight: If nothing was sent whose result could arrive.
             FaultError: If an env failed. The other rows stay, and the next ``recv`` returns them.
-            ArgumentError: If one of the arguments is neither None nor such a number.
+            ArgumentError: If one of the arguments is neither None nor a valid number.
         """
         if timeout is not None or min_batch is not None or max_wait is not None:
             check_patience(timeout=timeout, max_wait=max_wait)
             check_count("min_batch", min_batch, low=0)
         with self._gate.receiving.knock(), self._gate.receiving:
-            self._dispatch.settle()
+            self._receiver.settle()
             if not self._gate.has_sender:
                 return self._receive(timeout, min_batch, max_wait)
             traffic = self._dispatch.traffic
@@ -205,21 +209,21 @@ class Pool:
     def _receive(self, timeout: float | None, min_batch: int | None, max_wait: float | None) -> Batch:
         if self._dispatch.traffic.is_empty:
             raise NothingInFlight("recv: nothing is under way; call send() or async_reset() first")
-        group = self._dispatch.next_group()
+        group = self._receiver.next_group()
         full = min(self.batch_size, self._dispatch.traffic.num_under_way) if group is None else len(group)
-        return self._dispatch.receive(group, full, _least(full, min_batch, max_wait), timeout, max_wait)
+        return self._receiver.receive(group, full, _least(full, min_batch, max_wait), timeout, max_wait)
 
     def recv_ready(
         self, env_id: Ids = None, *, at_least: int = 1, at_most: int | None = None, timeout: float | None = None
     ) -> Batch:
-        """Wait for rows of all envs, or of those in ``env_id``, and return them in the order in which they came.
+        """Wait for rows of all envs, or of those in ``env_id``, and return them in order of arrival.
 
-        Unlike ``recv`` it does not ask which rows were sent together, nor for the pool's batch size.
+        Unlike ``recv``, it ignores which rows were sent together, and the pool's batch size.
 
         Args:
             env_id: Envs whose rows are wanted; the rows of others stay.
             at_least: How many rows to wait for.
-            at_most: How many to return; None for all that are ready by then.
+            at_most: How many rows to return at most; None for all that are ready by then.
             timeout: Seconds until ``RecvTimeout``; nothing is lost then. None waits as long as the envs' own
                 deadlines allow.
 
@@ -227,9 +231,12 @@ class Pool:
             NothingInFlight: If fewer than ``at_least`` of these envs are under way.
             FaultError: If an env failed. The other rows stay, and the next call returns them.
         """
+        check_count("at_least", at_least, low=0, may_be_none=False)
+        check_count("at_most", at_most)
+        check_patience(timeout=timeout)
         with self._gate.knock(), self._gate:
-            self._dispatch.settle()
-            return self._dispatch.receive_ready(env_id, at_least, at_most, timeout)
+            self._receiver.settle()
+            return self._receiver.receive_ready(env_id, at_least, at_most, timeout)
 
     # ------------------------------------------------------------------ talking to single envs
 
@@ -238,7 +245,7 @@ class Pool:
         return self.ask(name, args, kwargs, env_id)
 
     def ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], env_id: Ids = None) -> tuple[Any, ...]:
-        """``call`` with the arguments in a tuple and a dict, so that none of them can be mistaken for the pool's."""
+        """``call`` with its arguments in a tuple and a dict, so that none can be mistaken for the pool's own."""
         return self._ask("call", name, args, kwargs, env_id)
 
     def get_attr(self, name: str, env_id: Ids = None) -> tuple[Any, ...]:
@@ -248,12 +255,19 @@ class Pool:
     def set_attr(self, name: str, values: Any, env_id: Ids = None) -> None:
         """Set an attribute of each env; a list or tuple has one value per env, anything else is for all."""
         with self._gate.knock(), self._gate:
-            self._dispatch.settle()
+            self._receiver.settle()
             ids = self._dispatch.check_ids(env_id)
             each = list(values) if isinstance(values, (list, tuple)) else [values] * len(ids)
-            if len(each) != len(ids):
-                raise ActionError(f"set_attr: expected {len(ids)} values, one per env, got {len(each)}")
+            check_one_each("set_attr", each, ids)
             self._asking.ask({i: ("set", name, (value,), {}) for i, value in zip(ids, each, strict=True)})
+
+    def fit_actions(self, action: Any, count: int) -> list[npt.NDArray[Any]]:
+        """Actions for ``count`` envs as this pool takes them: one array per leaf of the action space.
+
+        Raises:
+            ActionError: If it would refuse them.
+        """
+        return self._dispatch.action.fit_batch(action, count)
 
     def render(self, env_id: Ids = None) -> tuple[Any, ...]:
         """A frame from each env, or from those in ``env_id``."""
@@ -263,40 +277,40 @@ class Pool:
         self, operation: str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], env_id: Ids
     ) -> tuple[Any, ...]:
         with self._gate.knock(), self._gate:
-            self._dispatch.settle()
+            self._receiver.settle()
             ids = self._dispatch.check_ids(env_id)
             return self._asking.ask({i: (operation, name, args, kwargs) for i in ids})
 
     def snapshot(self, env_id: Ids = None) -> Snapshot:
-        """Everything that all envs, or those in ``env_id``, are: state, generator, episode, last row.
+        """Capture all envs, or those in ``env_id``: state, generator, episode, last row.
 
-        It can be kept, pickled, and restored any number of times. Compiled and native envs can do this, and Python
-        envs that have ``snapshot()`` and ``restore(state)``; see ``shoal.keeping``.
+        A snapshot can be kept, pickled, and restored any number of times. Compiled and native envs support this, and
+        Python envs that have ``snapshot()`` and ``restore(state)``; see ``shoal.keeping``.
 
         Raises:
-            StateError: If one of the envs cannot, or is under way.
+            StateError: If one of the envs does not support it, or is under way.
         """
         with self._gate.knock(), self._gate:
-            self._dispatch.settle()
+            self._receiver.settle()
             return self._asking.snapshot(env_id)
 
     def restore(self, snapshot: Snapshot, env_id: Ids = None) -> None:
-        """Make all envs, or those in ``env_id``, what the envs of the snapshot were, row by row.
+        """Put all envs, or those in ``env_id``, into the states of the snapshot's envs, row by row.
 
-        A snapshot of one env can be restored into any number of them: they then share a past, and with the same
-        actions a future.
+        A snapshot of one env can be restored into any number of envs: they then share a past and, given the same
+        actions, a future.
         """
         with self._gate.knock(), self._gate:
-            self._dispatch.settle()
+            self._receiver.settle()
             self._asking.restore(snapshot, env_id)
 
     def save_black_box(self, folder: str | os.PathLike[str], env_id: int) -> Path:
         """Write the last commands of an env to a folder that ``shoal replay`` takes; returns the folder.
 
-        Best called while the error is being handled: with the env's next seeded reset its story begins anew.
+        Best called while the error is being handled: the env's next reset with a seed starts its story over.
 
         Raises:
-            StateError: If this pool keeps none, because its envs are compiled or its actions are no arrays.
+            StateError: If this pool keeps none, because its envs are compiled or its actions are not arrays.
         """
         if self._files is None:
             raise StateError("this pool keeps no black box: its envs are compiled, or its actions are not arrays")
@@ -306,14 +320,14 @@ class Pool:
 
     def stats(self) -> PoolStats:
         """What the pool has done so far."""
-        dispatch, reader = self._dispatch, self._dispatch.reader
+        dispatch, receiver, reader = self._dispatch, self._receiver, self._dispatch.reader
         return PoolStats(
             engine=self.engine.name,
             engine_reason=self._engine_reason,
             num_envs=self.num_envs,
             num_workers=self.engine.num_workers,
-            steps=reader.rows_read - dispatch.resets,
-            resets=dispatch.resets,
+            steps=reader.rows_read - receiver.resets,
+            resets=receiver.resets,
             episodes=reader.episodes if self.engine.episodes is None else self.engine.episodes + reader.cuts,
             batches=reader.batches,
             faults=dispatch.desk.count,
@@ -322,8 +336,8 @@ class Pool:
             nans=0 if dispatch.desk.nan_watch is None else dispatch.desk.nan_watch.found,
             recycled=self.engine.recycled,
             worker_rss_bytes=self.engine.worker_rss_bytes(),
-            waiting_s=dispatch.waiting_s,
-            handling_s=max(0.0, self._gate.inside_s - dispatch.waiting_s),
+            waiting_s=receiver.waiting_s,
+            handling_s=max(0.0, self._gate.inside_s - receiver.waiting_s),
             age_s=monotonic() - self._born,
         )
 
@@ -331,7 +345,7 @@ class Pool:
         """End all envs and workers. Bounded in time, silent, and safe to call twice or from another thread."""
         self._gate.is_closed = True
         self.engine.close()
-        # The memory goes with the pool, unless a thread is still inside and about to learn that it is closed.
+        # The memory is released too, unless a thread is still inside, about to learn that the pool is closed.
         if self._gate.try_enter():
             self._dispatch.release()
             self.engine.release()
@@ -344,7 +358,7 @@ class Pool:
 
     @property
     def faulted(self) -> frozenset[int]:
-        """Envs that failed, whose faults were raised, and that wait for their reset."""
+        """Envs that failed, whose faults were raised, and that now wait for a reset."""
         return frozenset(self._dispatch.ready.faulted)
 
     @property
@@ -354,7 +368,7 @@ class Pool:
 
     @property
     def rows_read(self) -> int:
-        """Rows handed out so far; whoever keeps the last one can tell whether it still is."""
+        """Rows handed out so far; whoever keeps the last row can tell from it whether there is a newer one."""
         return self._dispatch.reader.rows_read
 
     @property
@@ -381,5 +395,5 @@ class Pool:
 
 
 def _least(full: int, min_batch: int | None, max_wait: float | None) -> int:
-    """How many rows of a full batch a caller is content with, once its patience has run out."""
+    """How many rows of a full batch a caller is content with once its patience has run out."""
     return full if min_batch is None and max_wait is None else max(1, min(full, min_batch or 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,29 +13,35 @@ from shoal.errors import ActionError, ArgumentError, NotReset, StateError, Wrong
 from shoal.slot import copy_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from shoal.batch import Batch
     from shoal.faults import Fault
 
+Ids = Sequence[int] | np.ndarray[Any, Any] | None
+Options = dict[str, Any] | None
+Wishes = Options | Sequence[Options]
+
 
 class Readiness:
-    """Keeps the envs that cannot be stepped now.
+    """Keeps track of the envs that cannot be stepped now.
 
     Attributes:
-        all_ready: Whether there are none, which is what most pools are all day.
+        all_ready: Whether there are none, as in most pools all day.
         fresh_N: Envs that were never reset.
+        unseeded: Envs that have given no row yet, so that the pool's own seed is still for their next reset.
         faulted: Envs that failed, and why.
     """
 
     def __init__(self, num_envs: int) -> None:
         self.all_ready = False
         self.fresh_N = np.ones(num_envs, np.bool_)
+        self.unseeded = set(range(num_envs))
         # Without autoreset, an env must be reset after each episode.
         self._over_N = np.zeros(num_envs, np.bool_)
         self.faulted: dict[int, Fault] = {}
-        # Envs that errors have named as lost, also those that fell with another while they had nothing to do, and
-        # whether they could not be built.
+        # Envs that errors have reported as lost, including idle ones that fell with another, and whether that is
+        # because they could not be built.
         self._lost: dict[int, bool] = {}
 
     def refuse_unready(self, ids: Sequence[int]) -> None:
@@ -50,13 +56,13 @@ class Readiness:
             raise StateError(f"envs {failed} failed earlier ({self.faulted[failed[0]].summary}): reset them first")
 
     def note_reset(self, ids: Sequence[int]) -> None:
-        """These envs begin an episode."""
+        """Note that these envs begin an episode."""
         self.fresh_N[ids] = False
         self._over_N[ids] = False
         self._look()
 
     def note_ends(self, ids: Sequence[int] | slice, batch: Batch) -> None:
-        """The envs whose episode has ended, and that nobody else has reset, wait for their reset."""
+        """Note which envs wait for a reset, because their episode has ended and no autoreset has begun the next."""
         over = batch.terminated | batch.truncated
         if batch.finals:
             over[[*batch.finals]] = False
@@ -64,31 +70,31 @@ class Readiness:
         self.all_ready = self.all_ready and not has_true(over)
 
     def excuse(self, ids: Iterable[int]) -> None:
-        """These envs are out: nobody waits for their reset."""
+        """Excuse dropped envs from the reset that the end of an episode asks for."""
         if out := list(ids):
             self._over_N[out] = False
             self._look()
 
     def note_faults(self, ids: Sequence[int], faults: Iterable[Fault]) -> None:
-        """These envs have failed."""
+        """Note that these envs have failed."""
         for i, fault in zip(ids, faults, strict=True):
             self.faulted[i] = fault
             self.note_loss(fault)
         self.all_ready = False
 
     def note_loss(self, fault: Fault) -> None:
-        """Remember which envs a fault has cost, if it has."""
+        """Remember which envs were lost to a fault, if any."""
         if fault.loses_env:
             is_unbuilt = fault.where.phase == "construct"
             self._lost.update({i: is_unbuilt or self._lost.get(i, False) for i in fault.where.env_ids})
 
     def take_lost(self, ids: Iterable[int]) -> dict[int, bool]:
-        """Those of these envs that errors have named as lost, and whether they could not be built; named no more."""
+        """Forget, and return, which of these envs were reported as lost, and whether they could not be built."""
         lost = sorted(self._lost.keys() & set(ids)) if self._lost else ()
         return {i: self._lost.pop(i) for i in lost}
 
     def forgive(self, ids: Iterable[int]) -> None:
-        """Whatever was wrong with these envs is over."""
+        """Forget the faults of these envs."""
         for i in ids:
             self.faulted.pop(i, None)
         self._look()
@@ -101,8 +107,8 @@ def masked_ids(mask: Any, num_envs: int) -> npt.NDArray[np.intp]:
     """The envs that are True in ``options["reset_mask"]``.
 
     Raises:
-        WrongMask: If it is no mask.
-        ArgumentError: If it is none for these envs, or nobody is True.
+        WrongMask: If it is not a mask.
+        ArgumentError: If it does not have one entry per env, or no env is True.
     """
     is_mask = isinstance(mask, np.ndarray) and mask.dtype == np.bool_
     if not is_mask or mask.shape != (num_envs,):
@@ -136,11 +142,17 @@ def check_ids(env_id: Any, num_envs: int) -> list[int]:
     return ids
 
 
+def check_one_each(name: str, values: Sequence[Any], ids: Sequence[int]) -> None:
+    """Raise ``ActionError`` unless there is one value per env."""
+    if len(values) != len(ids):
+        raise ActionError(f"{name}: expected {len(ids)} values, one per env, got {len(values)}")
+
+
 def options_of(ids: Sequence[int], options: Any) -> list[dict[str, Any] | None]:
     """The reset options of each env: one dict is for all of them, a list has one per env.
 
     Raises:
-        ArgumentError: If it is neither, or a list has another length, or entries that are neither dict nor None.
+        ArgumentError: If it is neither, or a list of the wrong length or with entries other than dicts and None.
 
     Example:
         >>> options_of([4, 7], {"level": 1})
@@ -150,7 +162,7 @@ def options_of(ids: Sequence[int], options: Any) -> list[dict[str, Any] | None]:
     """
     if options is None:
         return [None] * len(ids)
-    # Each env gets its own, so that what one of them does to it is seen by no other, and not by the caller.
+    # Each env gets its own copy, so that neither the other envs nor the caller see what it does to it.
     if isinstance(options, Mapping):
         return [copy_leaves(options) for _ in ids]
     if not isinstance(options, (list, tuple)):

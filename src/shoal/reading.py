@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from shoal.arrays import has_true, span
 from shoal.batch import NOTHING, Batch
+from shoal.slot import copy_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
 class RowReader:
     """Makes batches from rows.
 
-    With ``copy=False`` and several blocks, whole batches are views of one block; the next step goes to another, so
-    a view keeps its values until the blocks have gone round. Rewards and flags are always copies.
+    With ``copy=False`` and several blocks, whole batches are views of one block. The next step goes to another block,
+    so a view keeps its values until its block comes round again. Rewards and flags are always copies.
+
+    Attributes:
+        is_bare: Whether a row is all there is to an answer, unless an episode ends or the engine keeps something
+            besides it.
+        rows_read: Rows handed out so far.
     """
 
     def __init__(self, engine: Engine, *, copy: bool, fault_rows: FaultRows | None = None) -> None:
@@ -42,11 +48,10 @@ class RowReader:
         self._views = not copy and self._blocks > 1
         self._is_plain = self._tree.is_single and not self._tree.has_objects
         self.objects: dict[int, list[Any]] = {}
-        # Whether a row is all there is to an answer, unless an episode ends or the engine keeps something beside it.
-        self._is_bare = fault_rows is None and not self._tree.has_objects
+        self.is_bare = fault_rows is None and not self._tree.has_objects
         self._num_envs = rows.layout.num_envs
         self._env_id_N = np.arange(self._num_envs, dtype=np.int32)
-        # Indexing a column by its block takes as long as copying a small one: done once.
+        # Indexing a column by its block takes as long as copying a small column, so it is done once.
         scalars = (rows.reward, rows.terminated, rows.truncated, rows.elapsed, rows.first)
         self._scalars_of_block = [tuple(column[block] for column in scalars) for block in range(self._blocks)]
         self._copies_of_block = [tuple(column.copy for column in columns) for columns in self._scalars_of_block]
@@ -64,7 +69,7 @@ class RowReader:
         self._copies_of_block, self._fields_of_block, self._final_info = [], [], {}
 
     def next_block(self, *, keep_rows: bool = False) -> None:
-        """Turn to the block that the next results go to; ``keep_rows`` when only some envs will write to it."""
+        """Turn to the block for the next results; ``keep_rows`` carries the rows over if only some envs will write."""
         if self._blocks == 1:
             return
         last, self.block = self.block, (self.block + 1) % self._blocks
@@ -73,7 +78,7 @@ class RowReader:
                 new[:] = old
 
     def read_all(self) -> Batch:
-        """The rows of all envs, in order. Takes what the engine keeps for them beside the rows."""
+        """The rows of all envs, in order, with what the engine keeps for them besides the rows."""
         block = self.block
         reward, terminated, truncated, elapsed, first = self._copies_of_block[block]
         columns = self._obs_of_block[block]
@@ -88,15 +93,15 @@ class RowReader:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[block].items()}
         self.batches += 1
         self.rows_read += self._num_envs
-        if self._is_bare and not self._engine.extras and not (self._counts and _has_ends(batch)):
+        if self.is_bare and not self._engine.extras and not (self._counts and _has_ends(batch)):
             return batch
-        return self._complete(batch, is_everyone=True)
+        return self._complete(batch)
 
     def read(self, ids: Sequence[int]) -> Batch:
         """The rows of ``ids``, in this order, as copies."""
         self.batches += 1
         self.rows_read += len(ids)
-        return self._complete(self._gather(ids), is_everyone=False)
+        return self._complete(self._gather(ids))
 
     def _gather(self, ids: Sequence[int]) -> Batch:
         rows = np.array(ids, np.int32)
@@ -123,13 +128,13 @@ class RowReader:
         return batch
 
     def note_restore(self, ids: Sequence[int]) -> None:
-        """These envs have become what others were: a fault that cut one of them short is no longer its past."""
+        """Note that these envs took on the states of others: a fault that cut one short is no longer in its past."""
         if self._fault_rows is None:
             return
         batch = self._gather(ids)
         if self._tree.has_objects:
             self._put_objects(batch)
-        self._fault_rows.done(batch, is_everyone=False)
+        self._fault_rows.note_given(batch, False)
 
     @property
     def cuts(self) -> int:
@@ -140,9 +145,9 @@ class RowReader:
         obs = [column for column in self._obs_of_block[block] if column is not None]
         return [*self._scalars_of_block[block], *obs, *self._fields_of_block[block].values()]
 
-    def _complete(self, batch: Batch, *, is_everyone: bool) -> Batch:
+    def _complete(self, batch: Batch) -> Batch:
         if self._engine.extras:
-            self._add_extras(batch, self._take_extras(batch.env_id))
+            self._add_extras(batch)
         if self._tree.has_objects:
             self._put_objects(batch)
         if self._fault_rows is not None:
@@ -152,8 +157,20 @@ class RowReader:
         if self._fault_rows is not None:
             if self._has_final:
                 self._fault_rows.write_finals(batch)
-            self._fault_rows.done(batch, is_everyone=is_everyone)
+            self._fault_rows.close_dropped(batch)
         return batch
+
+    def note_given(self, batch: Batch, is_everyone: bool) -> None:
+        """Note that a batch is the caller's: what the engine kept for its rows has been handed out with them.
+
+        ``is_everyone`` says that they are the rows of all envs, in order.
+        """
+        extras = self._engine.extras
+        if extras:
+            for i in batch.env_id.tolist():
+                extras.pop(i, None)
+        if self._fault_rows is not None:
+            self._fault_rows.note_given(batch, is_everyone)
 
     def _count(self, batch: Batch) -> None:
         if not _has_ends(batch):
@@ -174,17 +191,16 @@ class RowReader:
             for row, env_id in enumerate(batch.env_id.tolist()):
                 objects = self.objects.get(env_id)
                 if objects:
-                    column[row] = objects[place]
+                    column[row] = copy_leaves(objects[place])  # the same may be handed out again
         batch.obs = self._tree.unflatten(batch.obs)
 
-    def _take_extras(self, env_id: npt.NDArray[np.int32]) -> dict[int, Extra]:
-        extras = self._engine.extras
-        return {row: extras.pop(i) for row, i in enumerate(env_id.tolist()) if i in extras}
-
-    def _add_extras(self, batch: Batch, extras: dict[int, Extra]) -> None:
+    def _add_extras(self, batch: Batch) -> None:
         infos, finals = [], {}
-        for row, extra in extras.items():
-            env_id = int(batch.env_id[row])
+        extras = self._engine.extras
+        for row, env_id in enumerate(batch.env_id.tolist()):
+            extra = extras.get(env_id)
+            if extra is None:
+                continue
             if extra.objects is not None:
                 self.objects[env_id] = extra.objects
             if extra.has_final:
@@ -197,7 +213,7 @@ class RowReader:
         rows = np.flatnonzero(batch.terminated | batch.truncated)
         env_ids = batch.env_id[rows]
         obs = [column[env_ids] for column in self._final if column is not None]
-        # Items of a list are Python's own: Gymnasium batches Python's bools, and takes numpy's for objects.
+        # As a list, because Gymnasium batches Python's own bools, but takes numpy's for objects.
         infos = {
             name: column[env_ids].tolist() if column.dtype == bool and column.ndim == 1 else column[env_ids]
             for name, column in self._final_info.items()
@@ -220,9 +236,9 @@ def _has_ends(batch: Batch) -> bool:
 
 
 def _copier(ids: Sequence[int], rows: npt.NDArray[np.int32]) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
-    """A function that copies these rows of a column. Neighbours go in one piece, in a third of the time."""
+    """A function that copies these rows of a column; neighbours go in one piece, in a third of the time."""
     part = span(ids)
-    # They come in any order.
+    # The ids may come in any order, and ``span`` looks at the ends only.
     if part is not None and list(ids) == list(range(part.start, part.stop)):
         return lambda column: column[part].copy()
     return lambda column: column[rows]

@@ -1,7 +1,7 @@
-"""From what a user calls an env to factories, one per env, that build it wherever it will run.
+"""From whatever a user gives as an env to factories, one per env, that build it wherever it will run.
 
 That may be a worker process, which has not run the user's program. So a factory brings along what the program has
-registered with Gymnasium, for envs that are made by their ids.
+registered with Gymnasium, for envs that are made by id.
 """
 
 from __future__ import annotations
@@ -23,19 +23,24 @@ from shoal.arguments import check_count
 from shoal.envs.box2d import check_installed
 from shoal.envs.envpool.names import hint as envpool_hint
 from shoal.envs.gymnasiums import register_with_gymnasium
-from shoal.errors import ArgumentError, ShippingError
+from shoal.errors import ArgumentError, ResourceError, ShippingError
 from shoal.kernel import is_kind
+from shoal.machine import available_memory_bytes
 from shoal.native import is_native
+
+# More envs than this are counted against the memory: the least that each takes are its places in a few lists.
+_SURELY_FIT = 1_000_000
+_LEAST_BYTES = 64
 
 Wrapper = Callable[[Any], Any]
 EnvKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class Registrations:
-    """What the program has registered with Gymnasium, in whichever process this object arrives.
+    """What the program has registered with Gymnasium, for whichever process this object is sent to.
 
-    It is packed when it is first sent somewhere. What cannot be sent, or not be unpacked, is left out: few pools make
-    all the envs that their program knows.
+    The registrations are packed when they are first sent. Any that cannot be sent or unpacked are left out, since few
+    pools make all the envs that their program knows.
     """
 
     def __init__(self, packed: tuple[Sequence[bytes], Mapping[str, bytes]] | None = None) -> None:
@@ -48,13 +53,13 @@ class Registrations:
         return Registrations, (self._packed,)
 
     def install(self) -> None:
-        """Register it all here, if this is not where it comes from."""
+        """Register everything in this process, unless it comes from here."""
         if self._packed is None or self._is_installed:
             return
         from shoal.engines.process.shipping import unpickle_value
 
         self._is_installed = True
-        # A library that registers its envs when it is imported will find here what it has registered elsewhere.
+        # A library that registers its envs on import will find them registered already.
         warnings.filterwarnings("ignore", ".*Overriding environment", UserWarning)
         specs, parts = self._packed
         for data in specs:
@@ -78,7 +83,7 @@ def _packed_registry() -> tuple[list[bytes], dict[str, bytes]]:
                 yield pickle_value(value, "registration")
 
     specs = list(gym.registry.values())
-    # Those that are mere text are many, and almost always go together.
+    # Those with a text as entry point are many, and can almost always be packed together.
     texts = [spec for spec in specs if isinstance(spec.entry_point, str)]
     packed = list(pack([texts])) or list(pack([spec] for spec in texts))
     packed += pack([spec] for spec in specs if not isinstance(spec.entry_point, str))
@@ -90,7 +95,7 @@ def _packed_registry() -> tuple[list[bytes], dict[str, bytes]]:
 
 @dataclass(frozen=True)
 class MakeRegistered:
-    """Builds an env from its registration, which need not be the one that its id has by now."""
+    """Builds an env from its registration, even if its id has another one by now."""
 
     spec: RegisteredSpec
     kwargs: dict[str, Any]
@@ -99,9 +104,9 @@ class MakeRegistered:
     registrations: Registrations = field(default_factory=Registrations, repr=False, compare=False)
 
     def __call__(self) -> Any:
-        """Build it."""
+        """Build the env."""
         self.registrations.install()
-        # Gymnasium would check the first results itself, and raise errors of its own before a slot has seen them.
+        # Gymnasium would check the first results itself, and raise its own errors before a slot has seen them.
         kwargs = {"disable_env_checker": True, **self.kwargs}
         return _wrap(gym.make(self.spec, max_episode_steps=self.max_episode_steps, **kwargs), self.wrappers)
 
@@ -117,11 +122,11 @@ class MakeCallable:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """What the user gave; who searches it for what cannot be pickled names it as the user would."""
+        """What the user gave, so that a search for what cannot be pickled names things as the user would."""
         return self.function
 
     def __call__(self) -> Any:
-        """Build it."""
+        """Build the env."""
         self.registrations.install()
         return _wrap(self.function(**self.kwargs), self.wrappers)
 
@@ -133,10 +138,10 @@ class Recipe:
     Attributes:
         factories: One per env.
         name: What to call the env in messages.
-        max_episode_steps: A time limit that the pool has to keep, because the factories do not.
+        max_episode_steps: A time limit that the pool has to enforce, because the factories do not.
         is_kernel: Whether the factories make kinds of kernel envs.
         is_native: Whether they make kinds of envs that a native simulator runs.
-        registered: Gymnasium's registration of the env, when the factories do not know it.
+        registered: Gymnasium's registration of the env, if the factories do not know it.
     """
 
     factories: Sequence[Callable[[], Any]] = field(repr=False)
@@ -186,7 +191,7 @@ def recipe_for(
     name = first.id if isinstance(first, RegisteredSpec) else _name_of(first)
     all_kinds, all_native = (all(map(is_one, sources)) for is_one in (is_kind, is_native))
     if all(isinstance(source, RegisteredSpec) for source in sources):
-        limit = None  # a registered env keeps the limit by itself; for anything else the pool does
+        limit = None  # a registered env enforces the limit itself; for anything else the pool does
     elif max_episode_steps is None and (all_kinds or all_native):
         limit = first.max_episode_steps
     else:
@@ -210,6 +215,8 @@ def _sources(env: Any, num_envs: int | None) -> list[Any]:
     if num_envs is None:
         return [_source(env)]
     check_count("num_envs", num_envs)
+    if num_envs > _SURELY_FIT and num_envs * _LEAST_BYTES > (available := available_memory_bytes()):
+        raise ResourceError(f"num_envs: {num_envs:,} envs do not fit into the {available:,} bytes that are available")
     return [_source(env)] * num_envs
 
 
@@ -246,7 +253,7 @@ def _kwargs_per_env(env_kwargs: EnvKwargs, num_envs: int) -> list[dict[str, Any]
 
 def _wrap(env: Any, wrappers: tuple[Wrapper, ...]) -> Any:
     if wrappers:
-        env = adapt(env)  # wrappers are Gymnasium's, so they need an env that is
+        env = adapt(env)  # wrappers are Gymnasium's, so they need a Gymnasium env
     for wrapper in wrappers:
         env = wrapper(env)
     return env

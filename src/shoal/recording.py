@@ -1,10 +1,10 @@
-"""What one env was told up to a fault, in a folder: enough to do it again.
+"""The commands of one env up to a fault, in a folder: enough to replay it.
 
     fault.json      the env, the rules it ran under, what failed, and the script: resets with their seeds, steps
     actions.npz     the actions of those steps, one array per leaf of the action space
 
 Both are plain data. Loading them imports nothing and unpickles nothing, and a folder that is damaged, or not what it
-says it is, is refused.
+claims to be, is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import functools
 import hashlib
 import io
 import json
-import os
 import zipfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,26 +22,28 @@ import gymnasium as gym
 import numpy as np
 
 from shoal.errors import ArgumentError
+from shoal.files import write_whole
 from shoal.recipes import MakeCallable, MakeRegistered
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
 
 _FORMAT = 1
 _STORY, _ACTIONS = "fault.json", "actions.npz"
-_MOST_BYTES = 256 * 2**20  # many times what a black box keeps: a larger file is none of ours
+_MOST_BYTES = 256 * 2**20  # many times what a black box keeps: a larger file is not one of ours
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How an env was made, as far as words can say it.
+    """How an env was made, as far as plain data can say it.
 
     Attributes:
         kind: Whether ``name`` is a registered id, or the place of a callable as ``module:name``.
         name: What to call.
         kwargs: What to call it with; only what JSON can hold.
-        lost: What it was called with besides.
+        lost: What else went into making it, in words.
         wrappers: Places of the wrappers around it, innermost first.
     """
 
@@ -54,25 +55,26 @@ class Origin:
 
     @classmethod
     def of(cls, factory: Callable[..., Any]) -> Origin:
-        """What can be told of one of a pool's factories, or of a callable that makes an env."""
+        """What can be said about one of a pool's factories, or another callable that makes an env."""
         if isinstance(factory, MakeRegistered):
             lost = [] if gym.registry.get(factory.spec.id) == factory.spec else ["an EnvSpec that is not registered"]
             return cls("id", factory.spec.id, *_split(factory.kwargs, lost), _places(factory.wrappers))
         if isinstance(factory, MakeCallable):
             return cls(
                 "callable",
-                _place(factory.function),
+                place_of(factory.function),
                 *_arguments(factory.function, factory.kwargs),
                 _places(factory.wrappers),
             )
-        return cls("callable", _place(factory), *_arguments(factory, {}))
+        return cls("callable", place_of(factory), *_arguments(factory, {}))
 
     def __str__(self) -> str:
         """``my_envs:Maze(size=5)``, or the id alone if there are no arguments."""
         return self.name + (f"({', '.join(f'{k}={v!r}' for k, v in self.kwargs.items())})" if self.kwargs else "")
 
 
-def _place(thing: Any) -> str:
+def place_of(thing: Any) -> str:
+    """Where a function or class is found, or the class of any other object: ``my_envs:Maze``."""
     while isinstance(thing, functools.partial):
         thing = thing.func
     named = thing if hasattr(thing, "__qualname__") else type(thing)
@@ -80,11 +82,11 @@ def _place(thing: Any) -> str:
 
 
 def _places(things: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(_place(thing) for thing in things)
+    return tuple(place_of(thing) for thing in things)
 
 
 def _arguments(function: Any, given: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What a function is called with, in parts or at once: what JSON can hold, and what it cannot."""
+    """What a function is called with, partial arguments included: what JSON can hold, and what it cannot."""
     lost: list[str] = []
     while isinstance(function, functools.partial):
         lost += [f"a positional {type(value).__name__}" for value in function.args]
@@ -98,7 +100,7 @@ def _split(given: dict[str, Any], lost: list[str]) -> tuple[dict[str, Any], tupl
 
 
 def is_json(value: Any) -> bool:
-    """Whether JSON holds a value, and gives it back as it was."""
+    """Whether a value survives a round trip through JSON."""
     try:
         return bool(json.loads(json.dumps(value)) == value)
     except (TypeError, ValueError, RecursionError):
@@ -106,7 +108,7 @@ def is_json(value: Any) -> bool:
 
 
 class Told(NamedTuple):
-    """One command: a reset with ``seed`` and ``options``, or a step with the ``action``, a row of every leaf."""
+    """One command: a reset with ``seed`` and ``options``, or a step with ``action``, which has a row of each leaf."""
 
     is_reset: bool
     seed: int | None = None
@@ -127,8 +129,8 @@ class Recording:
         actions: The actions of all steps, one array per leaf.
         check: How often its results were checked.
         bounded_actions: Whether continuous actions outside their space were refused.
-        finite_rewards: Whether NaN was a fault, or passed.
-        gaps: Why doing it again may not lead to the same fault; empty if it should.
+        finite_rewards: Whether NaN and infinite rewards were faults that raise.
+        gaps: Why a replay may not lead to the same fault; empty if it should.
         fault: ``info["fault"]``, if there was one.
     """
 
@@ -151,7 +153,7 @@ class Recording:
 
     @property
     def num_resets(self) -> int:
-        """How many resets the script has; those that autoreset did are steps."""
+        """How many resets the script has; autoresets count as steps."""
         return sum(entry[0] == "reset" for entry in self.script)
 
     @property
@@ -160,7 +162,7 @@ class Recording:
         return self.num_resets + self.num_steps
 
     def steps_among(self, num_commands: int) -> int:
-        """How many of the first commands are steps."""
+        """How many of the first ``num_commands`` commands are steps."""
         steps = 0
         for entry in self.script:
             count = 1 if entry[0] == "reset" else entry[1]
@@ -180,7 +182,7 @@ class Recording:
             at += entry[1]
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the folder, readable for its owner alone: what an env was told may be nobody else's business."""
+        """Write the folder, readable by its owner only, since what an env was sent may be private."""
         path = Path(folder)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         packed = io.BytesIO()
@@ -192,8 +194,8 @@ class Recording:
             "actions_sha256": hashlib.sha256(data).hexdigest(),
             **{name: value for name, value in asdict(self).items() if name != "actions"},
         }
-        _write(path / _ACTIONS, data)
-        _write(path / _STORY, json.dumps(story, indent=1, default=repr).encode())
+        write_whole(path / _ACTIONS, data)
+        write_whole(path / _STORY, json.dumps(story, indent=1, default=repr).encode())
         return path
 
     @classmethod
@@ -201,14 +203,14 @@ class Recording:
         """Read a folder.
 
         Raises:
-            ArgumentError: If it is no recording, or was changed or cut off.
+            ArgumentError: If it is not a recording, or was altered or cut off.
         """
         path = Path(folder)
         try:
             recording = cls._read(path)
             _refuse_nonsense(recording)
             return recording
-        # Whatever is wrong with it, from a missing file to a nesting that no parser survives.
+        # Anything may be wrong with it, from a missing file to a nesting that no parser survives.
         except Exception as error:
             raise ArgumentError(
                 f"{path}: not a recording that can be read ({error or type(error).__name__})"
@@ -239,7 +241,7 @@ def is_recording(folder: Path) -> bool:
 
 
 def _content(path: Path) -> bytes:
-    if not path.is_file():  # a pipe in its place would keep its reader waiting
+    if not path.is_file():  # reading a pipe in its place would block
         raise ValueError(f"there is no file {path.name}")
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path.name} is too large to be one")
@@ -247,7 +249,7 @@ def _content(path: Path) -> bytes:
 
 
 def _refuse_nonsense(recording: Recording) -> None:
-    """Raise if some part is not of the kind that its reader relies on."""
+    """Raise if some entry is not of the kind that readers rely on."""
     origin, fault = recording.origin, recording.fault
     _want(type(recording.env_id) is int, "env_id")
     _want(origin.kind in ("id", "callable") and isinstance(origin.name, str), "origin")
@@ -282,14 +284,3 @@ def _is_reset(entry: Any) -> bool:
         return False
     _, seed, options = entry
     return (seed is None or (type(seed) is int and seed >= 0)) and (options is None or isinstance(options, dict))
-
-
-def _write(path: Path, data: bytes) -> None:
-    """All of the file or none of it, also if the process is killed meanwhile."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    # A file that is there already, or a link to one, is not ours to write through.
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-    draft.replace(path)

@@ -1,15 +1,16 @@
 """What becomes of an env that failed.
 
     raise     the caller gets the error, and the env waits for its reset (the default)
-    restart   the env is built anew; one row, cut short, tells of it
-    drop      the env is out: its rows stay as they are, cut short, for good
+    restart   the env is built anew; one truncated row reports the fault
+    drop      the env is out for good; all its rows are truncated
 
-A row that tells of a fault has the last observation that the env gave, reward 0, ``truncated`` and ``info["fault"]``.
-The step that failed is never tried again: nobody knows how far it had come.
+A row that reports a fault has the last observation that the env gave, reward 0, ``truncated`` and ``info["fault"]``.
+The step that failed is never tried again, because nobody knows how far it got.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,26 +25,27 @@ if TYPE_CHECKING:
     from shoal.faults import Fault
 
 POLICIES = ("raise", "restart", "drop")
-_MOST_RESETS = 10  # in a row, of an env that is none the better for them
+_MOST_RESETS = 10  # in a row, of an env that they do not help
+_MOST_TOLD = 100  # faults that an env's history remembers
 
 
 @dataclass(frozen=True)
 class Restart:
-    """How often and how fast an env may be built anew.
+    """How often and how soon an env may be built anew.
 
-    The first restart comes at once, unless it is to wait as well. An env that fails again within ``quiet_s`` waits,
-    twice as long each time, so that one which can never work does not keep its pool busy. Envs that fall with their
-    neighbour's worker are not counted.
+    The first restart comes at once, unless ``waits_first`` is set. An env that fails again within ``quiet_s`` waits,
+    twice as long each time, so that one that can never work does not keep its pool busy. It does not count if an env
+    falls with its neighbour's worker.
 
     Attributes:
-        budget: Restarts that each env has in its life; None for any number. When they are spent, its next fault raises.
+        budget: Restarts that each env has in its life; None for any number. Once they are spent, its next fault raises.
         quiet_s: Seconds without a fault after which an env is trusted again.
         backoff_s: Seconds that the second restart in a row waits.
         longest_s: The longest wait.
-        tries: Resets in a row that may fail before that is an error; None for as many as the budget has.
+        tries: Failed resets in a row at which the error is raised; None for as many as the budget allows.
         waits_first: Whether the first restart waits as long as the second.
-        keeps_env: Whether an env that raised, and is still there, is reset instead of being built anew.
-        spares_steps: Whether a step that failed is one row, cut short; if not, it raises, and only resets are tried
+        keeps_env: Whether an env that raised but is still there is reset instead of being built anew.
+        spares_steps: Whether a step that failed becomes a truncated row; if not, it raises, and only resets are tried
             again.
 
     Example:
@@ -73,7 +75,7 @@ class Restart:
         """Seconds that the nth restart in a row waits."""
         if in_a_row < (1 if self.waits_first else 2):
             return 0.0
-        # More doublings than a float can hold are no longer a wait but an overflow.
+        # Capped, because more doublings than a float can hold would overflow.
         return min(self.backoff_s * 2.0 ** min(max(in_a_row - 2, 0), 60), self.longest_s)
 
 
@@ -84,11 +86,11 @@ class Record:
     restarts: int = 0
     in_a_row: int = 0
     last: float = 0.0
-    faults: list[tuple[float, str]] = field(default_factory=list)
+    faults: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_MOST_TOLD))
 
 
 class Ledger:
-    """Counts restarts, and says when the next one may be."""
+    """Counts restarts, and says when the next one may begin."""
 
     def __init__(self, rules: Restart, clock: Callable[[], float] = monotonic) -> None:
         self._rules = rules
@@ -97,7 +99,7 @@ class Ledger:
         self._records: dict[int, Record] = {}
 
     def charge(self, env_id: int, fault: Fault) -> float:
-        """Take one restart from the env's budget; returns the moment from which it may be built.
+        """Take one restart from the env's budget; returns the moment from which the env may be built.
 
         Raises:
             FaultError: If its budget is spent, with the history of its faults in the notes.
@@ -123,13 +125,13 @@ class Ledger:
 
 @dataclass(frozen=True)
 class FaultNote:
-    """What a row tells of the faults behind it.
+    """What a row reports about the faults behind it.
 
     Attributes:
         fault: The first of them.
-        incarnation: Which self of the env comes next.
+        incarnation: Which incarnation of the env comes next.
         cuts: Whether an episode was cut short; a reset that was tried again has none to cut.
-        attempts: How many faults there were until the row could be given.
+        attempts: How many faults it took until there was a row.
         folder: Where the fault was recorded, if it was.
     """
 
@@ -151,13 +153,13 @@ class FaultNote:
 
 
 class Recovery:
-    """Which envs are to be built anew, which are out, and what their rows have to tell.
+    """Which envs are to be built anew, which are out, and what their rows have to report.
 
     Attributes:
         policy: What to do with an env that failed.
         incarnations: How often each env has been built anew.
-        due: For envs that are to be built or reset with their next command: the request, and the moment from which.
-        notes: For envs whose next row tells of a fault.
+        due: For envs to be built or reset with their next command: the request, and the earliest moment for it.
+        notes: What to report, for envs whose next row reports a fault.
         dropped: Envs that are out, and why.
     """
 
@@ -183,7 +185,7 @@ class Recovery:
 
     @property
     def is_on(self) -> bool:
-        """Whether there are faults that become rows."""
+        """Whether some faults become rows."""
         return self.policy != "raise" or self._spares
 
     @property
@@ -192,13 +194,13 @@ class Recovery:
         return bool(self.due or self.dropped)
 
     def handles(self, fault: Fault) -> bool:
-        """Whether a fault becomes a row, and not an error."""
+        """Whether a fault becomes a row rather than an error."""
         if fault.spares_env or self.policy == "drop":
             return True
         return self.policy != "raise" and (self._rules.spares_steps or fault.where.phase != "step")
 
     def note_seeds(self, ids: Iterable[int], seeds: Iterable[int | None]) -> None:
-        """The caller has given these envs seeds: their restarts continue from there."""
+        """Note that the caller has seeded these envs: the seeds of their restarts now derive from that."""
         for i, seed in zip(ids, seeds, strict=True):
             if seed is not None:
                 self._roots[i] = seed
@@ -207,8 +209,8 @@ class Recovery:
         """Decide what becomes of an env that failed.
 
         Raises:
-            FaultError: If it has used up its restarts or tries, or no env is left. Then the error tells all there is
-                to tell.
+            FaultError: If it has used up its restarts or tries, or no env is left. The error then says everything that
+                a row would have reported.
         """
         told = self.notes.pop(env_id, None)
         if fault.spares_env:
@@ -235,7 +237,7 @@ class Recovery:
         most = self._rules.tries
         if most is None or fault.where.phase == "step":
             return
-        # What cut the episode short, if anything did, was a step.
+        # If an episode was cut short, the first of these faults was that of a step.
         failed = 1 if told is None else told.attempts + 1 - told.cuts
         if failed >= most:
             error = fault.to_error()
@@ -244,7 +246,7 @@ class Recovery:
             raise error
 
     def _spare(self, env_id: int, fault: Fault, tries: int) -> None:
-        """Have a sound env reset; one whose resets do not help is not as sound as that."""
+        """Have a sound env reset; if resets do not help, it is not so sound after all, and the fault is raised."""
         if tries >= _MOST_RESETS:
             error = fault.to_error()
             error.add_note(f"Env {env_id} was reset {tries} times because of this, in vain")
@@ -276,16 +278,16 @@ class Recovery:
             raise error
 
     def pass_over(self, ids: Iterable[int]) -> None:
-        """Nobody wants the rows that were to tell of these envs' faults: a reset takes their place, and tells of them.
+        """Have the row of a reset report these envs' faults, in place of the rows that nobody wants any more.
 
-        Its row begins an episode, so it must not look like the end of one.
+        A reset begins an episode, so its row must not look like the end of one.
         """
         for i in ids:
             if i in self.notes:
                 self.notes[i] = replace(self.notes[i], cuts=False)
 
     def forgive(self, ids: Iterable[int]) -> None:
-        """These envs are sound again, and have nothing to tell."""
+        """Note that these envs are sound again, and have nothing to report."""
         for i in ids:
             self.due.pop(i, None)
             self.notes.pop(i, None)
@@ -295,5 +297,5 @@ class Recovery:
         return env_id in self.due and self.due[env_id][0].incarnation is not None
 
     def claim(self, env_id: int) -> tuple[Request, float] | None:
-        """The reset that the next command of this env is to be, if it is to be one; it is being sent now."""
+        """Take the reset that is due in place of this env's next command, if there is one; it is sent or set aside."""
         return self.due.pop(env_id, None) if self.due else None

@@ -4,10 +4,10 @@ A name is looked up in these places, in this order:
 
     compiled      envs that ship with shoal and run on the kernel engine (``shoal.envs``)
     registered    what the program has registered with ``register``
-    native        robots of Gymnasium's that run on the native engine (``shoal.envs.mujoco``), if MuJoCo is installed
+    native        Gymnasium's robots, which run on the native engine (``shoal.envs.mujoco``), if MuJoCo is installed
     Atari         games under EnvPool's ids (``shoal.envs.atari``)
-    Box2D         EnvPool's ids for envs that Gymnasium has under a newer one (``shoal.envs.box2d``)
-    MiniGrid      with EnvPool's observations, for EnvPool's doors alone (``shoal.envs.minigrid``)
+    Box2D         EnvPool's ids for envs that Gymnasium has under newer ones (``shoal.envs.box2d``)
+    MiniGrid      with EnvPool's observations, for EnvPool's doors only (``shoal.envs.minigrid``)
     dm_control    tasks of its suite (``shoal.envs.dm_control``), if no other library has registered the id
     Gymnasium     its registry, also in the form ``"module:id"``, which imports the module first
 
@@ -42,7 +42,7 @@ from shoal.envs.minigrid import is_minigrids
 from shoal.envs.mujoco import OLD_TASKS as OLD_MUJOCO_TASKS
 from shoal.envs.mujoco import TASKS as MUJOCO_TASKS
 from shoal.envs.mujoco import has_mujoco
-from shoal.errors import ArgumentError, BackendUnavailable, UnknownTask
+from shoal.errors import ArgumentError, BackendUnavailable, UnknownTask, WrongSetting
 from shoal.kernel import KernelEnv, is_kind
 from shoal.native import is_native
 
@@ -59,7 +59,7 @@ _ALIASES = {
 }
 _registered: dict[str, Task] = {}
 
-# Where a constructor's keywords stop being options of the env.
+# Base classes, whose constructors take no options of the env.
 _ROOTS = (object, gym.Env, gym.Wrapper, KernelEnv)
 
 
@@ -71,9 +71,9 @@ class Task:
         id: The name it was registered under.
         source: A ``"module:attribute"`` string, a Gymnasium registration, or a callable that makes an env.
         kwargs: Keyword arguments that belong to the task.
-        max_episode_steps: The time limit; None for the env's own, or none at all.
+        max_episode_steps: The time limit; None for the env's own, if it has one.
         reward_threshold: The mean return at which the task counts as solved.
-        plain: The Python env that a native ``source`` stands for, in the same form, if the two are of one id.
+        plain: The Python env under the same id as a native ``source``, in the same form, if there is one.
     """
 
     id: str
@@ -85,7 +85,7 @@ class Task:
 
     @cached_property
     def env(self) -> Any:
-        """What ``make_pool`` takes: a Gymnasium registration, a class or another callable. Imports its module."""
+        """What ``make_pool`` takes (a Gymnasium registration, a class or another callable), its module imported."""
         return _attribute(self.source, self.id) if isinstance(self.source, str) else self.source
 
     @property
@@ -112,16 +112,16 @@ class Task:
 
     @property
     def reset_options(self) -> tuple[str, ...] | None:
-        """What the options of a reset may be called; None if only the env knows."""
+        """The names that the options of a reset may have; None if only the env knows them."""
         known = getattr(self.env, "reset_options", None)
         return None if known is None else tuple(known)
 
     def serving(self, engine: str, keywords: Iterable[str] = (), *, is_alike: bool = True) -> Task:
         """The task as an engine serves it.
 
-        Of a task that has a native and a plain env, ``"native"`` takes the first, and so does ``"auto"`` if that knows
-        the keywords and the envs of the pool are all alike, with nothing wrapped around them. All others take the
-        plain one.
+        If a task has both a native and a plain env, ``"native"`` takes the native one, and so does ``"auto"`` if that
+        knows the keywords and the envs of the pool are all alike, with nothing wrapped around them. Every other engine
+        takes the plain one.
         """
         if self.plain is None or engine == "native":
             return self
@@ -130,7 +130,7 @@ class Task:
         return self if engine == "auto" and is_alike and only_plain.isdisjoint(keywords) else plain
 
     def options(self) -> tuple[dict[str, Any], bool]:
-        """The keywords that the env takes, with their defaults, and whether it takes any other one as well."""
+        """The keywords that the env takes, with their defaults, and whether it takes any others as well."""
         maker: Any = self.env
         defaults: dict[str, Any] = {}
         if isinstance(maker, RegisteredSpec):
@@ -139,7 +139,7 @@ class Task:
             maker = _attribute(maker.entry_point, self.id) if isinstance(maker.entry_point, str) else maker.entry_point
         found, is_open = _keywords(maker)
         if self.is_compiled:
-            # What reaches the constructor of KernelEnv sets constants, and nothing else.
+            # Keywords that reach the constructor of KernelEnv set constants, and nothing else.
             found = {**found, **self.env.constants} if is_open else found
             is_open = False
         return {**found, **defaults, **self.kwargs}, is_open
@@ -159,10 +159,10 @@ def register(
 ) -> None:
     """Give an env a task id, so that ``make`` and its family know it.
 
-    An id of Gymnasium's may be taken over; one of shoal's own or one that is registered already may not.
+    An id of Gymnasium's may be taken over; one that is shoal's own or registered already may not.
 
     Args:
-        task_id: The name, by custom ``"Name-v0"``.
+        task_id: The name, by convention ``"Name-v0"``.
         env: An env class (Gymnasium's, dm_env's, PettingZoo's or a ``KernelEnv``), a function that makes an env, a
             ``"module:attribute"`` string that names one and is imported when it is needed, or another task's id.
         aliases: Further names for it.
@@ -181,7 +181,7 @@ def register(
             raise ArgumentError(f"task_id: expected a name, got {name!r}")
         is_own = own_task(name) is not None and name not in gym.registry
         if is_own or name in _registered or _compiled(name) is not None:
-            raise ArgumentError(f"task_id: {name!r} is registered already")
+            raise WrongSetting(f"task_id: {name!r} is registered already")
     if isinstance(env, str) and ":" not in env:
         base = find(env)
         task = replace(base, id=task_id, kwargs={**base.kwargs, **defaults})
@@ -210,10 +210,10 @@ def list_all_envs() -> list[str]:
 
 
 def find(task_id: Any) -> Task:
-    """The task of this name; for an env class, or another callable that makes an env, one made up for it.
+    """The task of this name; for an env class or another callable that makes an env, a task made up for it.
 
     Raises:
-        UnknownTask: If there is none; it names the ids that come closest.
+        UnknownTask: If there is none; the error names the ids that come closest.
     """
     if isinstance(task_id, RegisteredSpec):
         return _registration(task_id)
@@ -249,7 +249,7 @@ def _native(task_id: str) -> Task | None:
         return None
     registered = gym.registry.get(task_id)
     home = None if registered is None else registered.entry_point
-    # Somebody else may have taken the id over. The old ones lead to a function of Gymnasium's that says so.
+    # Somebody else may have taken the id over. Gymnasium's own old ids lead to a function that only says they are gone.
     is_gymnasiums = (
         home.startswith("gymnasium.envs.mujoco.")
         if isinstance(home, str)
@@ -336,17 +336,17 @@ def _attribute(home: str, task_id: str) -> Any:
         for name in path.split("."):
             found = getattr(found, name)
     except (ImportError, AttributeError, gym.error.DependencyNotInstalled) as error:
-        # If the module is there, it is another one, which it needs, that is missing.
-        if isinstance(error, AttributeError) or module.startswith(getattr(error, "name", None) or "?"):
+        # If the module itself is there, what is missing is another one that it imports.
+        if isinstance(error, AttributeError) or f"{module}.".startswith(f"{getattr(error, 'name', None)}."):
             raise ArgumentError(f"{task_id}: {home!r} cannot be imported ({error})") from error
         raise BackendUnavailable(f"{task_id} needs what is not installed: {error}") from error
     return found
 
 
 def _keywords(maker: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
-    """Keywords of a function or a class, with defaults, and whether it takes others that cannot be known.
+    """The keywords of a function or a class, with defaults, and whether it takes others that cannot be known.
 
-    A constructor with ``**kwargs`` usually hands them to the next one in line, so that one is asked as well.
+    A constructor with ``**kwargs`` usually hands them to the next one in line, so that one is inspected as well.
     """
     line: list[Any] = [maker]
     if isinstance(maker, type):

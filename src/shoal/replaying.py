@@ -1,9 +1,9 @@
-"""Doing again what one env was told, in this process, until it fails as it did.
+"""Replaying the commands of one env, in this process, until it fails as it did.
 
     Recording ──▶ env, on the serial engine ──▶ its resets and steps, in order ──▶ Outcome
 
-A recording is data: nothing that it names is imported. The env is made by its id, if that is registered, or by what
-the caller gives.
+A recording is data: nothing that it names is imported. The env is made by its id, if that is registered, or by a
+factory that the caller gives.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Outcome:
     """What became of a replay.
 
     Attributes:
-        verdict: Whether the env failed, and in the way that was recorded.
-        steps: Steps that were done, the one that failed included.
+        verdict: Whether the env failed, and if so, whether as recorded.
+        steps: Steps taken, including the one that failed.
         error: The fault, if there was one; the env's own exception is its ``__cause__``.
-        notes: What is different from the recording, and what may be the reason.
+        notes: What differs from the recording, and what may be the reason.
     """
 
     verdict: Literal["reproduced", "another fault", "no fault"]
@@ -57,7 +57,7 @@ class Outcome:
 
 
 class Hang(BaseException):
-    """Raised inside an env that takes too long; no ``Exception``, lest the env takes it for one of its own."""
+    """Raised inside an env that takes too long; not an ``Exception``, lest the env take it for one of its own."""
 
 
 def replay(
@@ -68,17 +68,17 @@ def replay(
     on_fault: Callable[[FaultError], None] | None = None,
     timeout_s: float | None = None,
 ) -> Outcome:
-    """Do again what a recording tells.
+    """Replay a recording.
 
-    If a worker process died, this process is about to die in the same way.
+    If the recording ends with the death of a worker process, this process is about to die in the same way.
 
     Args:
-        recording: What to do.
+        recording: What to replay.
         factory: What makes the env: an id, or a callable. If its name is the recorded one, it gets the recorded
             arguments; otherwise it has to know them. Needed where ``reason_against`` gives a reason.
-        on_progress: Called before each command with the number of commands that are done.
+        on_progress: Called before each command with the number of commands done so far.
         on_fault: Called with the error while the env is still as the fault left it, for a debugger.
-        timeout_s: Seconds that a command may take before it counts as hung. This needs the main thread.
+        timeout_s: Seconds that a command may take before it counts as hung. Works in the main thread only.
 
     Raises:
         ArgumentError: If the env cannot be made from the recording alone, or takes other actions.
@@ -95,6 +95,7 @@ def replay(
             pool = stack.enter_context(open_pool(recording, factory))
             rows = play(recording, pool)
             for done in range(1, recording.num_commands + 1):
+                wind(0.0)  # what the caller does with the news is not the env's time
                 if on_progress is not None:
                     on_progress(done - 1)
                 wind(timeout_s)
@@ -139,12 +140,12 @@ def open_pool(recording: Recording, factory: Any = None) -> Pool:
 
 
 def play(recording: Recording, pool: Pool) -> Iterator[Batch | None]:
-    """Give the env of ``open_pool`` its commands one by one; each gives a row.
+    """Give the env of ``open_pool`` its commands one by one, and yield the row of each.
 
-    Where the recording goes on with a reset, the env may fail as it did then; there is no row for that.
+    Where the recording goes on with a reset, the env may fail, as it may have done then; that yields None.
 
     Raises:
-        FaultError: If it fails anywhere else.
+        FaultError: If the env fails anywhere else.
         NotReset: If its episode ends where the recorded one was sent a further step, and autoreset is disabled.
     """
     for command, following in pairwise(chain(recording.commands(), [None])):
@@ -166,7 +167,7 @@ def _carry_out(command: Told, pool: Pool) -> Batch:
 
 
 def _look_for_nan(recording: Recording, pool: Pool) -> None:
-    """Raise if NaN ended the recording of a pool that lets it pass, or cuts the episode."""
+    """Raise if a NaN ended the recording, in a pool that lets NaN pass or truncates the episode."""
     if recording.finite_rewards or recording.fault is None:
         return
     phase = recording.fault["phase"]
@@ -193,7 +194,7 @@ def reason_against(origin: Origin) -> str | None:
 
 
 def _maker(origin: Origin, factory: Any) -> tuple[Any, dict[str, Any]]:
-    """What makes the env, and with which arguments."""
+    """What makes the env, and the arguments for it."""
     if factory is not None:
         return factory, origin.kwargs if _name(factory) == _own_name(origin.name) else {}
     if reason := reason_against(origin):
@@ -213,7 +214,7 @@ def _name(factory: Any) -> str:
 
 
 def _own_name(place: str) -> str:
-    """What a thing is called in its module: a script that was run is imported under another name."""
+    """What a thing is called within its module, since a script that was run is imported under another name."""
     return place.rpartition(":")[2]
 
 
@@ -222,7 +223,7 @@ def _own_name(place: str) -> str:
 
 @contextlib.contextmanager
 def _alarm(timeout_s: float | None) -> Iterator[Callable[[float | None], None]]:
-    """An alarm clock that raises where the program is when it rings; what it yields winds it up, 0 stops it."""
+    """An alarm clock that raises where the program is when it rings; yields a function that winds it (0 stops it)."""
     if timeout_s is None:
         yield lambda seconds: None
         return
@@ -243,13 +244,13 @@ def _wind(seconds: float) -> None:
 
 
 def _told_as_hang(fault: FaultError | Hang) -> FaultError:
-    """The error of a hang, if the alarm has rung; otherwise the fault as it is."""
+    """The error for a hang, if the alarm has rung; otherwise the fault as it is."""
     hang = fault.__cause__ if isinstance(fault, FaultError) else fault
     if isinstance(fault, FaultError) and not isinstance(hang, Hang):
         return fault
     where = fault.where if isinstance(fault, FaultError) else Where((0,), "step")
     trace = None if hang is None else hang.__traceback__
-    # The innermost frame is that of the alarm, and the env hangs in the one before.
+    # The innermost frame is the alarm's; the env hangs in the one before it.
     while trace is not None and trace.tb_next is not None and trace.tb_next.tb_next is not None:
         trace = trace.tb_next
     if trace is not None:
@@ -263,7 +264,7 @@ def _told_as_hang(fault: FaultError | Hang) -> FaultError:
 
 
 def judge(recording: Recording, steps: int, error: FaultError | None) -> Outcome:
-    """Hold what a replay has found against what was recorded."""
+    """Compare what a replay has found with what was recorded."""
     fault = recording.fault
     if error is None:
         return Outcome("no fault", steps, notes=() if fault is None else _reasons(recording))
@@ -295,9 +296,9 @@ def _summary(error: FaultError) -> str:
 
 
 def _is_same(fault: dict[str, Any], error: FaultError) -> bool:
-    """Whether the kind is the same, the type of the exception, and its text or else the line that raised it.
+    """Whether kind and exception type match, and so does the text or, failing that, the line that raised it.
 
-    Texts often tell what changes from run to run, such as an address or a process id.
+    Texts often contain what changes from run to run, such as an address or a process id.
     """
     if fault["kind"] != type(error).__name__:
         return False
@@ -310,7 +311,7 @@ def _is_same(fault: dict[str, Any], error: FaultError) -> bool:
 
 
 def _parts(summary: str) -> tuple[str, str]:
-    """The name of an exception without its module, which depends on how the code was imported; and its text."""
+    """The name of an exception, without its module, which depends on how the code was imported, and its text."""
     name, _, text = summary.partition(":")
     return name.rpartition(".")[2], text.strip()
 

@@ -1,7 +1,7 @@
 """One seed stream per env id.
 
-Env ``i`` of a pool seeded with ``s`` is reset with ``s + i``, as everywhere in the field, so its episodes do
-not depend on the engine, the number of workers, or the other envs.
+Env ``i`` of a pool seeded with ``s`` is reset with ``s + i``, as is customary, so its episodes do not depend on the
+engine, the number of workers, or the other envs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def seeds_for(seed: Seed | np.ndarray[Any, Any], num_envs: int) -> list[int | No
 
 
 def seeds_of(ids: Sequence[int], seed: Seed | np.ndarray[Any, Any], num_envs: int) -> list[int | None]:
-    """The seeds of some envs of a pool: one int is for the whole pool, a list is for them alone.
+    """The seeds of some envs of a pool: an int seeds the whole pool, a list only these envs.
 
     Example:
         >>> seeds_of([2, 0], 7, 3)
@@ -60,7 +60,7 @@ def _checked(seed: Any) -> int:
 
 
 def restart_seed(root: int, env_id: int, incarnation: int) -> int:
-    """The seed of an env that is built anew: a stream that no other env has, and none of its own earlier selves.
+    """The seed of an env that is built anew: a stream that no other env has, nor any earlier incarnation of its own.
 
     Example:
         >>> restart_seed(7, 0, 1) != restart_seed(7, 0, 2)
@@ -74,7 +74,7 @@ GeneratorState = dict[str, Any]
 
 
 def generator_of(env: Any) -> GeneratorState | None:
-    """The state of an env's own generator, as plain data; None if it has none of numpy's."""
+    """The state of an env's own generator, as plain data; None if it has no numpy generator."""
     generator = getattr(getattr(env, "unwrapped", env), "_np_random", None)
     return dict(generator.bit_generator.state) if isinstance(generator, np.random.Generator) else None
 
@@ -98,7 +98,7 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def words_of(generator: np.random.Generator) -> Words:
-    """The six words of a Generator with PCG64; it is not changed.
+    """The state of a Generator with PCG64 as six words; the generator is not changed.
 
     They are the 128-bit state and the 128-bit increment, high half first, then the 32 bits that are left over when an
     integer needs only half of a draw, and whether there are any.

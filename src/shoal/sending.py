@@ -23,7 +23,7 @@ _LONG_S = 3600.0
 
 
 class Sender:
-    """Writes actions to the engine's rows and submits commands, keeping the books of ``traffic``."""
+    """Writes actions to the engine's rows, submits commands, and keeps ``traffic`` up to date."""
 
     def __init__(
         self, engine: Engine, traffic: Traffic, reader: RowReader, recovery: Recovery, box: BlackBox | None
@@ -33,7 +33,7 @@ class Sender:
         self._traffic = traffic
         self._reader = reader
         self._recovery = recovery
-        # Commands that count as under way, though the engine gets them later.
+        # Commands that count as under way, although the engine gets them later.
         self._delayed: dict[int, Held] = {}
 
     @property
@@ -43,12 +43,16 @@ class Sender:
 
     def submit(self, ids: list[int], command: Command, requests: dict[int, Request] | None) -> None:
         """Hand commands for idle envs to the engine."""
+        extras = self._engine.extras
+        if extras:
+            for i in ids:  # what an interrupted call has left behind must not pass for this one's
+                extras.pop(i, None)
         self._traffic.take_off(ids)
         try:
             self._engine.submit(ids, command, requests, self._reader.block)
             if self._box is not None:
                 self._box.note(ids, command, requests)
-        except ShoalError:
+        except (ShoalError, MemoryError):  # what cannot be sent is found out before anything moves
             self._traffic.cancel(ids)
             raise
 
@@ -72,7 +76,7 @@ class Sender:
         self.submit(ids, Command.RESET, wishes or None)
 
     def send(self, ids: Sequence[int], commands: Sequence[Held]) -> None:
-        """Submit what can go now, hold what has to wait for its env."""
+        """Submit commands that can go now, and hold those that have to wait for their env."""
         self._turn_block(ids)
         now: dict[Command, list[int]] = {}
         requests: dict[int, Request] = {}
@@ -83,6 +87,7 @@ class Sender:
             held = self._adapted(i, asked) if self._recovery.intervenes else asked
             if held is None or held.not_before > monotonic():
                 self._set_aside(i, held)
+                self._recovery.claim(i)
                 continue
             objects = self._write_action(i, held)
             if held.request is not None:
@@ -92,22 +97,23 @@ class Sender:
             now.setdefault(held.command, []).append(i)
         for command, part in now.items():
             self.submit(part, command, {i: requests[i] for i in part if i in requests} or None)
+            for i in part:  # not before: what the engine refuses is still due
+                self._recovery.claim(i)
 
     def _turn_block(self, ids: Sequence[int]) -> None:
         """Have the next results go to rows that the caller does not hold."""
-        # An env that has a fault to tell of is tried again in the same call, whose block nobody has seen yet: turning
-        # to the next one at each try would soon overwrite what the caller holds.
+        # An env that has a fault to report is tried again in the same call, whose block nobody has seen yet. Turning to
+        # the next block at each try would soon overwrite what the caller holds.
         if not self._traffic.num_flying and self._recovery.notes.keys().isdisjoint(ids):
             self._reader.next_block(keep_rows=True)
 
     def _adapted(self, env_id: int, held: Held) -> Held | None:
-        """The command that an env which failed is sent instead; None if it is sent nothing any more."""
+        """The command to send instead to an env that failed; None if it is sent nothing any more."""
         if env_id in self._recovery.dropped:
             return None
-        due = self._recovery.claim(env_id)
-        if due is None:
+        if env_id not in self._recovery.due:
             return held
-        request, not_before = due
+        request, not_before = self._recovery.due[env_id]
         asked = held.request
         if held.command is Command.RESET and asked is not None:  # the caller's wishes come first
             seed = request.seed if asked.seed is None else asked.seed
@@ -115,7 +121,7 @@ class Sender:
         return Held(Command.RESET, (), request, not_before)
 
     def _set_aside(self, env_id: int, held: Held | None) -> None:
-        """Keep a command until its time has come. A dropped env has its row already."""
+        """Keep a command until its time has come; None is for a dropped env, which has its row already."""
         self._traffic.take_off([env_id])
         if held is not None:
             self._delayed[env_id] = held
@@ -141,7 +147,7 @@ class Sender:
         return min(at_least, busy), min([*limits, _LONG_S if timeout_s is None else timeout_s])
 
     def withdraw(self, ids: Sequence[int]) -> None:
-        """Take back commands that the engine has not got yet; what they would have done is still to be done."""
+        """Take back commands that the engine does not have yet; the resets among them are due again."""
         self._recovery.pass_over(ids)
         for i in [i for i in ids if i in self._delayed]:
             held = self._delayed.pop(i)

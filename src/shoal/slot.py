@@ -3,9 +3,10 @@
     next_step   the step after the last one resets; its action is ignored, its reward is 0
     same_step   the last step resets at once: the row has the last reward and flags, the first observation of the
                 next episode, and the true last observation and info as ``final``
-    disabled    nothing happens by itself; the caller resets
+    disabled    nothing happens on its own; the caller resets
 
-This is the only place that knows the rule. Everything that runs Python envs runs them through a ``Slot``.
+Everything that runs Python envs runs them through a ``Slot``. Compiled and native envs, many of which run at once, have
+the same rule over arrays (``engines.kernel.source``, ``engines.native.boundary``); laws compare the three row by row.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ Row = tuple[Any, Any, Any, Any, Info]
 
 _NUMBERS = frozenset({float, int, bool, np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8})
 _FLAGS = frozenset({bool, np.bool_})
-_ATOMS = frozenset({*_NUMBERS, *_FLAGS, str, bytes, type(None)})  # what cannot change
+_ATOMS = frozenset({*_NUMBERS, *_FLAGS, str, bytes, type(None)})  # immutable, so never copied
 
 
 class Autoreset(StrEnum):
-    """What happens when an episode ends; see the module's text.
+    """What happens when an episode ends; see the module's docstring.
 
     Example:
         >>> Autoreset.parse("same_step") is Autoreset.SAME_STEP
@@ -69,15 +70,15 @@ class Slot:
         elapsed: Steps taken in the episode that the last row belongs to.
         first: Whether the last row's observation is the first of an episode.
         final: ``(observation, info)`` of the episode that the last row ended, under ``same_step``; else None.
-        is_mid_episode: Whether the last row was neither first nor last, so that the next one can be as plain.
+        is_mid_episode: Whether the last row was neither first nor last, so that the next may take the fast path.
         seed: The last seed the env was reset with.
-        defers: Whether, under ``same_step``, an episode that ends is left at its end: the next begins elsewhere.
+        defers: Whether, under ``same_step``, an episode is left at its end, because the next one begins elsewhere.
 
     Args:
         quick_reset_s: Under ``same_step``, an episode is also left at its end if the env's last reset took longer than
-            this, or was its first, which tells nothing of the others: who waits for the row is not to wait for a reset
-            as well, and has the env reset after it. So it is if the reset fails, and then is told so. And so it is if
-            the env has an attribute ``leaves_end`` that is true when the episode has ended.
+            this, or was its first, which says nothing about the others: whoever waits for the row should not wait for a
+            reset too, and resets the env afterwards. The same goes if the reset fails (the caller's own reset then
+            raises the error), and if the env has an attribute ``leaves_end`` that is true at the end of the episode.
     """
 
     __slots__ = (
@@ -112,7 +113,7 @@ class Slot:
     ) -> None:
         self.env = env
         self._quick_reset_s = quick_reset_s
-        self._was_slow: bool | None = False if quick_reset_s is None else None  # None before the first
+        self._was_slow: bool | None = False if quick_reset_s is None else None  # None before the first reset
         self._reset_error: Exception | None = None
         self._finite = finite_rewards
         self.limit = max_episode_steps
@@ -129,7 +130,7 @@ class Slot:
         self._next_step = autoreset is Autoreset.NEXT_STEP
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> Row:
-        """Start an episode on the caller's demand."""
+        """Start an episode at the caller's request."""
         if seed is not None:
             self.seed = seed
         if self._reset_error is not None:
@@ -144,7 +145,7 @@ class Slot:
         return self.conclude(self.env.step(action))
 
     def conclude(self, result: Any) -> Row:
-        """Make the row of what the env's ``step`` returned."""
+        """Turn what the env's ``step`` returned into the row."""
         if self._checked:
             self._check(result)
         obs, reward, terminated, truncated, info = result
@@ -170,7 +171,7 @@ class Slot:
         return self._quick_reset_s is not None and bool(getattr(self.env, "leaves_end", False))
 
     def _check(self, result: Any) -> None:
-        """Judge what ``step`` returned. The usual case is a few set lookups; the rest is explained elsewhere."""
+        """Check what ``step`` returned: a few set lookups in the usual case, ``explain_step`` in all others."""
         if result.__class__ is tuple and len(result) == 5:
             _, reward, terminated, truncated, info = result
             if (
@@ -225,7 +226,7 @@ class Slot:
             self.first = False
 
     def _begin(self, **wishes: Any) -> Row:
-        # Before the reset, which may fail: the steps of the old episode are not those of the next one.
+        # Before the reset, which may fail, because steps of the old episode must not count for the next one.
         self.elapsed = 0
         self.first = True
         self.final = None
@@ -251,7 +252,7 @@ def copy_leaves(value: Any) -> Any:
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, list):
         return [copy_leaves(item) for item in value]
-    # The items of a set cannot change, and a queue or a row of bytes has a way to be copied.
+    # The items of a set are immutable, and deques and bytearrays know how to copy themselves.
     return copy(value) if isinstance(value, (set, deque, bytearray)) else value
 
 
@@ -288,7 +289,7 @@ def _is_real_scalar(value: Any) -> bool:
 def _is_finite(number: Any) -> bool:
     try:
         return isfinite(number)
-    except OverflowError:  # an int beyond every float
+    except OverflowError:  # an int too large for a float
         return False
 
 

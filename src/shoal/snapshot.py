@@ -1,4 +1,4 @@
-"""Envs at one moment, as plain arrays."""
+"""The state of envs at one moment, as plain arrays."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What ``Pool.snapshot`` returns: one row per env. It is data, so it can be pickled and kept.
+    """What ``Pool.snapshot`` returns: one row per env, as data that can be pickled and kept.
 
     Attributes:
         env: The id of the env.
-        arrays: Everything that the envs consist of, by name. What a Python env says of itself is an object.
+        arrays: The complete state of the envs, by name. The state that a Python env gives is an object.
     """
 
     env: str
@@ -53,13 +53,13 @@ def check_snapshot(snapshot: Any, env: str, count: int, like: Arrays) -> None:
 
 
 class TakesSnapshots(Protocol):
-    """An engine that can tell what its envs are."""
+    """An engine that can take snapshots of its envs."""
 
     def snapshot(self, ids: list[int], block: int) -> Arrays:
-        """Everything these envs are, as arrays of their own."""
+        """The complete state of these envs, as copies."""
 
     def restore(self, ids: list[int], block: int, state: Arrays) -> None:
-        """Make these envs what others were."""
+        """Put these envs into the states of others."""
 
 
 class Whole:
@@ -70,17 +70,17 @@ class Whole:
         self.restore = engine.restore
 
     def like(self, ids: list[int], block: int) -> Arrays:
-        """Arrays such as those of a snapshot of these envs."""
+        """Arrays of the same dtypes and row shapes as those of a snapshot of these envs."""
         return self.snapshot(ids[:1], block)
 
 
 class OneByOne:
-    """Snapshots of Python envs, wherever they run: each tells itself what it is, and the rows are here.
+    """Snapshots of Python envs, wherever they run: each env is asked for its state, and the rows are here.
 
     Args:
         rows: The last rows of all envs.
         ask: Calls into envs and returns their answers.
-        objects: The last observation of each env, as far as no column holds it.
+        objects: The parts of each env's last observation that no column holds.
     """
 
     def __init__(self, rows: Rows, ask: Ask, objects: dict[int, list[Any]]) -> None:
@@ -89,12 +89,12 @@ class OneByOne:
         self._objects = objects
 
     def like(self, ids: list[int], block: int) -> Arrays:
-        """Arrays such as those of a snapshot; the envs, which may never have been reset, are not asked."""
+        """Arrays like those of a snapshot, without asking the envs, which may never have been reset."""
         names = ["slot", "env", *["objects"] * self._has_objects]
         return {**dict.fromkeys(names, np.empty(1, object)), **self._rows.of_block(block)}
 
     def snapshot(self, ids: list[int], block: int) -> Arrays:
-        """Everything these envs are."""
+        """The complete state of these envs."""
         answers = self._told(ids, {i: (KEEP, "", (), {}) for i in ids})
         objects = {"objects": _column([self._objects[i] for i in ids])} if self._has_objects else {}
         return {
@@ -105,7 +105,7 @@ class OneByOne:
         }
 
     def restore(self, ids: list[int], block: int, state: Arrays) -> None:
-        """Make these envs what others were."""
+        """Put these envs into the states of others."""
         own = {name: np.broadcast_to(state[name], len(ids)) for name, column in state.items() if column.dtype == object}
         self._told(ids, {i: (PUT_BACK, "", (own["slot"][k], own["env"][k]), {}) for k, i in enumerate(ids)})
         for name, column in self._rows.of_block(block).items():

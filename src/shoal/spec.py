@@ -1,13 +1,13 @@
-"""What one env takes and gives: spaces as named leaves, with the checks and casts that keep them true.
+"""What one env takes and returns: spaces as named leaves, with the checks and casts that enforce them.
 
-A space is a tree whose inner nodes are ``Dict`` and ``Tuple``. Its leaves are of two sorts:
+A space is a tree whose inner nodes are ``Dict`` and ``Tuple``. Its leaves are of two kinds:
 
     array leaf    Box, Discrete, MultiDiscrete, MultiBinary: a fixed shape and dtype, so a column in memory
     object leaf   Text, Sequence, Graph, OneOf and users' own spaces: carried beside the columns, as they are
 
-``SpaceTree`` knows the leaves and goes between a nested value and the flat list of its leaves; ``Leaf`` knows
-what one leaf may hold. Nothing is ever broadcast, and a cast must keep every value: a float32 column refuses
-1.5e300 instead of storing infinity.
+``SpaceTree`` knows the leaves and converts between a nested value and the flat list of its leaves; ``Leaf`` knows
+what one leaf may hold. Nothing is ever broadcast, and a cast must not overflow: a float32 column refuses 1.5e300
+instead of storing infinity.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gymnasium import Space, spaces
 from shoal.errors import ActionError, SpecError, WrongShape
 
 OBJECT = np.dtype(object)
-FEW = 64  # numbers, up to which Python's own minimum and maximum are quicker than numpy's
+FEW = 64  # up to this many numbers, Python's own min and max are quicker than numpy's
 _NESTED_SPACES = (spaces.Dict, spaces.Tuple)
 _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -45,12 +45,12 @@ class Leaf:
         return self.dtype != OBJECT
 
     def blank(self) -> np.ndarray[Any, Any]:
-        """A value of an array leaf that says nothing: zero, or what the bounds allow that is closest to it."""
+        """A neutral value for an array leaf: zero, or the value closest to it that the bounds allow."""
         zero = np.zeros(self.shape, self.dtype)
         return zero if self.low is None else np.clip(zero, self.low, self.high).astype(self.dtype)
 
     def without_bounds(self) -> Leaf:
-        """The same leaf for continuous values that may leave the space, and without bounds that nothing can exceed."""
+        """The same leaf, but continuous values may leave the space, and bounds that nothing can exceed are dropped."""
         if self.dtype.kind == "f":
             return replace(self, low=-np.inf, high=np.inf)
         if self.dtype.kind in "iu" and self.low is not None:
@@ -63,7 +63,7 @@ class Leaf:
         """One env's value as this leaf stores it.
 
         Raises:
-            SpecError: If shape or dtype do not fit, or the cast would change a value. If there is no array: if the
+            SpecError: If shape or dtype do not fit, or a value would overflow in the cast. For an object leaf: if the
                 value is not in the space.
         """
         if not self.is_array:
@@ -102,7 +102,7 @@ class Leaf:
             raise error(f"{self.path}: expected shape {shape}, got a ragged {_brief(value)}") from cause
 
     def _object_batch(self, values: Any, rows: int, ids: Sequence[int] | None) -> np.ndarray[Any, Any]:
-        # A string has a length too, and its letters may well be texts of the space.
+        # A string has a length too, and its characters may well be texts of the space.
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) != rows:
             got = _brief(values) if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") else len(values)
             raise ActionError(f"{self.path}: expected {rows} values, got {got}")
@@ -110,7 +110,7 @@ class Leaf:
         for row, value in enumerate(values):
             if not self.space.contains(value):
                 raise ActionError(f"{self.path}: {_row(row, ids)}: {_brief(value)} is not in {self.space}")
-            # The caller may go on using the object before its env has seen it.
+            # A copy, because the caller may change the object before its env has seen it.
             batch[row] = deepcopy(value)
         return batch
 
@@ -140,7 +140,7 @@ class Leaf:
 
     def _check_range(self, array: np.ndarray[Any, Any], ids: Sequence[int] | None) -> None:
         if array.size <= FEW and not self.shape and self.dtype.kind in "iu":
-            # For a handful of scalars Python's min and max cost a third of two numpy reductions.
+            # For a handful of scalars, Python's min and max take a third of the time of two numpy reductions.
             values = array.tolist()
             if self.low <= min(values) and max(values) <= self.high:
                 return
@@ -158,7 +158,7 @@ class Leaf:
 
 
 class RawActions(list[Any]):
-    """Actions that go to their envs as they are: unchecked, and beside the columns. One per env.
+    """Actions, one per env, that go to their envs as they are: unchecked, and not through the columns.
 
     Example:
         >>> RawActions(["left", None])
@@ -204,7 +204,7 @@ class SpaceTree:
         return SpaceTree, (self.space, self.name)
 
     def without_bounds(self) -> SpaceTree:
-        """The same tree for callers whose continuous values may leave the space; NaN may still not enter."""
+        """The same tree for callers whose continuous values may leave the space; NaN is still refused."""
         tree = copy(self)
         tree.leaves = tuple(leaf.without_bounds() for leaf in self.leaves)
         return tree
@@ -248,8 +248,8 @@ class EnvSpec:
         render_mode: The env's render mode.
         registered: Gymnasium's ``EnvSpec`` of a registered env, if it has one.
         info: Info fields that come with every row. Other infos take the side channel.
-        players: Names of those who play in a multi-player env; empty for all others.
-        player: The contract of one player, if there are players. They all have the same.
+        players: Names of the players of a multi-player env; empty for all others.
+        player: The contract of one player, the same for all of them, if there are players.
     """
 
     observation: SpaceTree
@@ -288,7 +288,7 @@ def _equality_hint(a: Space[Any], b: Space[Any]) -> str:
 
 
 def same_space(a: Space[Any], b: Space[Any]) -> bool:
-    """``a == b``, but for large boxes in a small part of the time."""
+    """``a == b``, but for large boxes in a fraction of the time."""
     if a is b:
         return True
     if type(a) is type(b) is spaces.Dict:
@@ -296,7 +296,7 @@ def same_space(a: Space[Any], b: Space[Any]) -> bool:
     if type(a) is type(b) is spaces.Tuple:
         return len(a.spaces) == len(b.spaces) and all(map(same_space, a.spaces, b.spaces))
     if type(a) is type(b) is spaces.Box and a.dtype == b.dtype:
-        # As a rule bounds are equal to the last bit. Where they are not, Gymnasium has a tolerance.
+        # As a rule, bounds are equal to the last bit. Where they are not, Gymnasium's comparison has a tolerance.
         return (np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high)) or a == b
     return bool(a == b)
 
@@ -313,9 +313,9 @@ def _leaves(space: Space[Any], path: str) -> list[Leaf]:
 
 
 def numpys_own(dtype: Any) -> np.dtype[Any]:
-    """The dtype as numpy itself has it. One that was pickled is equal to it and yet another.
+    """The dtype as numpy's own object; one that was pickled is equal to it, but another object.
 
-    So a look at whether two are the same one, which is all that a row has time for, would always say no.
+    It would always fail the check for identity, which is all that a row has time for.
     """
     own: np.dtype[Any] = np.dtype(dtype)
     return np.dtype(own.str) if own.fields is None else own
@@ -371,7 +371,7 @@ def _flat_keys(space: Space[Any]) -> tuple[str, ...] | None:
 def flattener(tree: SpaceTree) -> Callable[[Any], list[Any]]:
     """A fast form of ``tree.flatten`` for the shapes that matter: one leaf, or a flat Dict.
 
-    The flat Dict takes the keys in order and leaves everything unusual to ``tree.flatten``, which explains it.
+    For a flat Dict it takes the keys in order, and leaves anything unusual to ``tree.flatten``, which explains it.
     """
     keys = tree.flat_keys
     if keys is not None:

@@ -22,7 +22,7 @@ class PoolStats:
         faults: How often an env has failed, whatever became of it.
         restarts: How often an env has been built anew.
         dropped: Envs that are out.
-        nans: Rows in which a number was none.
+        nans: Rows with NaN, or with an infinite reward.
         recycled: Workers that were replaced because they held too much memory.
         worker_rss_bytes: Memory that each worker process holds now; empty where envs run in this process.
         waiting_s: Time spent waiting for envs.

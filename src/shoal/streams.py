@@ -1,7 +1,7 @@
-"""The numbers 0 to 2 belong to the standard streams, also while those are closed.
+"""File descriptors 0 to 2 belong to the standard streams, even while those are closed.
 
-The system gives a new file the lowest number that is free. Once somebody has closed stdout, that is 1: a socket or a
-piece of shared memory gets it, and the next print goes there.
+The system gives a new file the lowest free descriptor. Once somebody has closed stdout, that is 1: a socket or a piece
+of shared memory gets it, and the next print goes there.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ _STDERR = 2
 
 
 def keep_streams_taken() -> None:
-    """Put /dev/null where a standard stream was closed, so that nothing opened from now on gets its number."""
+    """Put /dev/null where a standard stream was closed, so that nothing opened from now on gets its descriptor."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(fd, True)  # streams are: a program that this process starts has them too
+        os.set_inheritable(fd, True)  # like a stream, which a program that this process starts has too
     os.close(fd)
 
 
 def above_streams(fd: int) -> int:
-    """The same file under a number that is not a stream's."""
-    import fcntl  # not everywhere, and only workers come here
+    """The same file under a descriptor that is not a stream's."""
+    import fcntl  # not available everywhere, and only workers get here
 
     if fd > _STDERR:
         return fd

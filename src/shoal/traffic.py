@@ -2,9 +2,9 @@
 
     send ─▶ waiting (env busy) ─▶ flying (with the engine) ─▶ landed (row complete) ─▶ recv
 
-An env has at most one command with the engine; further ones wait here and follow when the row before them has
-been handed out, so a row is never overwritten before its reader has it. A synchronous pool hands out whole
-groups, one per ``send``, in the order of the ids sent; an asynchronous one hands out rows as they land.
+An env has at most one command with the engine; further ones wait here until the row before them has been handed
+out, so a row is never overwritten before its reader has it. A synchronous pool hands out whole groups, one per
+``send``, in the order of the ids sent; an asynchronous one hands out rows as they land.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Held:
 
 
 class Traffic:
-    """The state of every command that was sent and not yet received.
+    """The state of every command whose row has not been received yet.
 
     Most pools only ever move as a whole. That case is two flags, so its cost does not grow with the number of envs;
     anything else turns the flags into sets first (``_spread``).
@@ -63,12 +63,12 @@ class Traffic:
 
     @property
     def num_under_way(self) -> int:
-        """Rows that will still come, counting one per env."""
+        """Rows that are still to be handed out, counting one per env."""
         self._spread()
         return len(self._flying) + len(self._landed)
 
     def is_busy(self, env_id: int) -> bool:
-        """Whether a command of this env has not been handed out yet."""
+        """Whether this env has a command whose row has not been handed out yet."""
         return self._all_flying or self._all_landed or env_id in self._flying or env_id in self._landed
 
     def are_idle(self, ids: Sequence[int]) -> bool:
@@ -82,8 +82,10 @@ class Traffic:
         return self._all_landed or env_id in self._landed
 
     def busy(self) -> list[int]:
-        """Envs with a command that has not been handed out."""
-        self._spread()
+        """Envs with a command whose row has not been handed out yet."""
+        # Also called while another thread sends, so nothing may change here.
+        if self._all_flying or self._all_landed:
+            return list(range(self._num_envs))
         return sorted(self._flying | self._landed.keys())
 
     def landed(self, group: Sequence[int] | None = None) -> list[int]:
@@ -92,48 +94,48 @@ class Traffic:
         return list(self._landed) if group is None else [i for i in group if i in self._landed]
 
     def take_off(self, ids: Sequence[int]) -> None:
-        """The engine has got commands for these idle envs."""
+        """Note that the engine has commands for these idle envs."""
         if len(ids) == self._num_envs:
             self._all_flying = True
         else:
             self._flying.update(ids)
 
     def land(self, ids: Sequence[int]) -> None:
-        """The engine has finished these."""
+        """Note that the engine has finished the commands of these envs."""
         if self._all_flying and len(ids) == self._num_envs:
             self._all_flying, self._all_landed = False, True
             return
         self._spread()
-        self._landed.update(dict.fromkeys(i for i in ids if i in self._flying and i not in self.void))
-        self._flying.difference_update(ids)
-        self.void.difference_update(ids)
+        landed = {**self._landed, **dict.fromkeys([i for i in ids if i in self._flying and i not in self.void])}
+        flying, void = self._flying.difference(ids), self.void.difference(ids)
+        self._landed, self._flying, self.void = landed, flying, void  # in one go, for whoever is interrupted
 
     def take_back(self, env_id: int) -> None:
-        """What has landed is not the answer: the env is free for another command in its place."""
+        """Discard a row that has landed but is not the answer, so that its env can take another command instead."""
         self._spread()
         self._landed.pop(env_id, None)
 
     def cancel(self, ids: Collection[int]) -> None:
-        """The engine has refused these commands, or lost them."""
+        """Note that the engine has refused or lost the commands of these envs."""
         self._spread()
         self._flying.difference_update(ids)
 
     def cancel_void(self) -> bool:
-        """The engine has lost what nobody wants, if there is any; returns whether there was."""
+        """Note that the engine has lost the commands whose results nobody wants; returns whether there were any."""
         has_void = bool(self.void)
         self.cancel(self.void)
         self.void.clear()
         return has_void
 
     def cancel_all(self) -> None:
-        """The engine has lost everything that was under way, and with it goes what has waited for it."""
+        """Note that the engine has lost all its commands, and drop those that waited for them."""
         self._spread()
         self._flying.clear()
         self._waiting.clear()
         self.void.clear()
 
     def abandon(self, ids: Sequence[int]) -> None:
-        """Nobody waits for these any more: what the engine returns for them is to be dropped."""
+        """Give up on the commands of these envs: what the engine still returns for them is to be dropped."""
         self._spread()
         self.void.update(i for i in ids if i in self._flying)
         self.forget(ids)
@@ -149,17 +151,19 @@ class Traffic:
             self._waiting[env_id] = deque([held])
 
     def hand_out(self, ids: Sequence[int]) -> list[tuple[int, Held]]:
-        """The reader has these rows; returns the commands that waited for them."""
+        """Note that the reader has these rows; returns the commands that waited for that."""
         if self._all_landed and len(ids) == self._num_envs:
             self._all_landed = False
         else:
             self._spread()
+            landed = self._landed.copy()  # so that an interrupt finds all of them gone, or none
             for i in ids:
-                del self._landed[i]
+                del landed[i]
+            self._landed = landed
         return [(i, self._release(i)) for i in ids if i in self._waiting] if self._waiting else []
 
     def forget(self, ids: Sequence[int]) -> None:
-        """Drop what has landed or waits for these envs, because a reset makes it void."""
+        """Drop what has landed or waits for these envs, because a reset or a fault makes it void."""
         self._spread()
         void = set(ids)
         for i in ids:
@@ -177,7 +181,7 @@ class Traffic:
         return held
 
     def _spread(self) -> None:
-        # In this order: who is interrupted in between finds both, and none of them gone.
+        # In this order, because an interrupt in between then leaves both the flag and the set, and loses nothing.
         everyone = range(self._num_envs)
         if self._all_flying:
             self._flying.update(everyone)

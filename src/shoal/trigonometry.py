@@ -1,17 +1,17 @@
 """Sine and cosine of an angle at once, without a branch that depends on the angle.
 
-The C library picks one of several ways by the size of the angle, and in a loop over envs that stand at all angles
-the processor guesses wrong half of the time, which takes longer than the arithmetic. Here every angle goes the same
-way: it is brought into an eighth of a turn around zero, where both series are short, and signs and roles are put
-right by multiplication. In plain Python and compiled, on any machine, the result is the same to the last bit; one in
-twenty differs from the C library's, by its last bit.
+The C library takes one of several paths depending on the size of the angle. In a loop over envs at all angles the
+processor guesses the path wrong half of the time, which takes longer than the arithmetic. Here every angle takes the
+same path: it is reduced to an eighth of a turn around zero, where both series are short, and signs and roles are put
+right by multiplication. In plain Python and compiled, on any machine, the result is the same to the last bit; one
+result in twenty differs from the C library's, in its last bit.
 """
 
 from __future__ import annotations
 
 import math
 
-# A quarter of a turn in three parts. The first two have 33 bits: their multiples have room in a float up to _FAR.
+# A quarter of a turn in three parts. The first two have 33 bits, so that their multiples fit into a float up to _FAR.
 _HEAD, _MIDDLE, _TAIL = 1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21
 _QUARTERS_PER_RADIAN = 2 / math.pi
 _FAR = 1e5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
@@ -15,7 +15,7 @@ from gymnasium import spaces
 import shoal
 from shoal.adapters import adapt, describe
 from shoal.adapters.dm_env import DmEnvAdapter, space_of
-from shoal.errors import EnvConstructError, SpecError
+from shoal.errors import EnvConstructError, MissingAttribute, SpecError
 from shoal.testing import CountingEnv
 
 ENGINES = ("serial", "thread", "process")
@@ -254,6 +254,41 @@ def test_an_env_that_checks_its_actions_gets_what_its_spec_says() -> None:
         envs.reset(seed=0)
         obs, *_ = envs.step(np.array([2, 0]))
         assert obs["place"].tolist() == [[1.0], [-1.0]]
+
+
+class Pair(NamedTuple):
+    """An action of two parts."""
+
+    left: Any
+    right: Any
+
+
+class TwoHanded(Walk):
+    """Takes a namedtuple."""
+
+    def action_spec(self) -> Any:
+        return Pair(specs.DiscreteArray(3), specs.DiscreteArray(2))
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        return super().step(action.left + action.right)
+
+
+def test_an_env_gets_the_namedtuple_that_its_spec_is() -> None:
+    env = adapt(TwoHanded())
+    env.reset()
+    assert env.step((np.int64(1), np.int64(1)))[0]["place"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("engine", ["serial", "thread"])
+def test_attributes_are_those_of_the_env(engine: str) -> None:
+    with shoal.make_pool(Walk, 2, engine=engine) as pool:
+        assert pool.get_attr("wall") == (3, 3)
+        pool.set_attr("wall", [1, 2])
+        assert [env.wall for env in pool.get_attr("env")] == [1, 2]
+        pool.reset(seed=0)
+        assert pool.step(np.array([2, 2])).terminated.tolist() == [True, False]
+        with pytest.raises(MissingAttribute, match="nonsense"):
+            pool.get_attr("nonsense")
 
 
 def test_closing_closes_the_env() -> None:

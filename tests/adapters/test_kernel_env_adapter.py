@@ -104,6 +104,23 @@ def test_fields_are_attributes() -> None:
     assert (env.trail != 77.0).all(), "a copy, as of every other number"
 
 
+@pytest.mark.parametrize("name", ["field", "step", "info", "close", "np_random_seed"])
+def test_a_field_may_have_the_name_of_a_method(name: str) -> None:
+    env = adapt(type("Named", (Drift,), {"state": {**Drift.state, name: np.int64}})())
+    env.reset(seed=1)
+    env.set_wrapper_attr(name, 7)
+    assert env.get_wrapper_attr(name) == 7
+    assert env.step(0)[0].shape == (3,)
+    assert env.get_wrapper_attr("x") == env.x
+
+
+@pytest.mark.parametrize(("name", "value"), [("count", 2.7), ("lap", 2**40), ("board", 300), ("count", "7")])
+def test_a_field_takes_no_number_that_would_become_another(name: str, value: Any) -> None:
+    env = adapt(Drift())
+    with pytest.raises(ArgumentError, match=f"{name}: expected a number that fits "):
+        setattr(env, name, value)
+
+
 def test_what_is_no_field_is_an_attribute_error_with_the_name() -> None:
     env = adapt(Drift())
     with pytest.raises(AttributeError, match="Drift has no field 'nonsense'"):

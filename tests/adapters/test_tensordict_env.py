@@ -46,6 +46,22 @@ def test_what_is_packed_comes_out_again(leaves: list[Any], rows: int, header: in
         assert got.is_contiguous()
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        torch.randn(4, 6).bfloat16()[:, ::2],
+        torch.randn(3, 4).bfloat16().T,
+        torch.randn(1, 1).bfloat16().expand(4, 3),
+        torch.randn(4, 3, dtype=torch.complex64).conj(),
+        torch.randn(4, 3, dtype=torch.complex64).conj().imag,
+    ],
+    ids=["strided", "transposed", "expanded", "conjugated", "negated"],
+)
+def test_views_of_any_kind_are_packed(sent: torch.Tensor) -> None:
+    row = ByteRow([("leaf", sent.dtype, (3,))])
+    assert torch.equal(row.unpack(row.pack([sent], 4))[0], sent)
+
+
 @settings(max_examples=30, deadline=None)
 @given(leaves=LEAVES, seed=st.integers(0, 2**31))
 def test_a_row_that_one_env_writes_is_read_by_all(leaves: list[Any], seed: int) -> None:

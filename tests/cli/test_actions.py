@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from shoal.cli.actions import load_callable
+from shoal.cli.actions import load_callable, load_policy
 from shoal.collect.random_actions import RandomActions
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, PolicyFailed
 from shoal.spec import SpaceTree
 
 if TYPE_CHECKING:
@@ -82,3 +82,22 @@ def test_a_callable_in_the_current_directory_is_found(tmp_path: Path, monkeypatc
 def test_what_is_no_callable_is_explained(name: str, told: str) -> None:
     with pytest.raises(ArgumentError, match=rf"^--policy: .*{told}"):
         load_callable(name, "--policy")
+
+
+def test_a_module_or_a_policy_that_exits_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "exiting_at_import.py").write_text("raise SystemExit(0)\n")
+    (tmp_path / "exiting_later.py").write_text("def act(obs):\n    raise SystemExit(0)\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match=r"fails when it is imported \(SystemExit: 0\)"):
+        load_callable("exiting_at_import:act", "--policy")
+    with pytest.raises(PolicyFailed, match="raised SystemExit: 0"):
+        load_policy("exiting_later:act")(None)
+
+
+def test_modules_are_found_after_the_current_directory_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert load_callable("math:sin", "--policy")(0.0) == 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,11 @@ class Talkative(Coin):
         return super().step(action)
 
 
+class Fatal(Coin):
+    def step(self, action: Any) -> Any:
+        os._exit(0)
+
+
 def shoal_check(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["check", *arguments, "--steps", "50"])
 
@@ -96,6 +102,14 @@ def test_an_error_is_told_with_its_remedy_and_exits_with_1() -> None:
     assert "\n    Widen the bounds of observation_space" in told
     assert told.endswith("\n\nTooHigh: 1 error\n")
     assert lines(f"{HERE}:TooHigh")["bounds"] == "error"
+
+
+def test_an_env_that_ends_its_process_is_an_error_and_tried_no_further() -> None:
+    result = shoal_check(f"{HERE}:Fatal", "--json")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["ok"], told["env"]) == (1, False, "Fatal")
+    assert {rule for rule, verdict in told["rules"].items() if verdict != "skipped"} == {"step"}
+    assert "the worker process is gone: exited with code 0" in told["findings"][0]["message"]
 
 
 def test_warnings_are_errors_only_if_strict() -> None:

@@ -215,6 +215,15 @@ def test_what_was_complete_when_the_policy_failed_is_told(tmp_path: Path) -> Non
     assert second.startswith(f"shoal: --policy: '{name}' raised StopIteration: enough ({__file__}, line ")
 
 
+def test_an_old_dataset_is_not_told_as_the_new_one(tmp_path: Path) -> None:
+    arguments = (*COUNTING, "--steps", "60", "--format", "npz", "--out", tmp_path / "data")
+    as_json(*arguments)
+    result = shoal_collect(*arguments, "--overwrite", "--policy", f"{__name__}:never")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines()[0] == f"shoal: the dataset in {tmp_path / 'data'} is as it was"
+    assert len(load_dataset(tmp_path / "data")) == 60
+
+
 # ---------------------------------------------------------------------- killed
 
 

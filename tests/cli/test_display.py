@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from shoal.cli.display import _Bar
+from shoal.cli.display import _Bar, engine_told, print_rows
 from shoal.cli.drive import Progress
 
 FAR = Progress(
@@ -44,3 +44,14 @@ def test_the_bar_is_left_out_first_and_the_count_never() -> None:
 
 def test_before_the_first_step() -> None:
     assert line_of(60, None).startswith("starting")
+
+
+def test_values_are_not_markup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # which makes rich take stdout for a terminal
+    print_rows([("data", "runs[1]/[red]x[/bold]")])
+    assert "runs[1]/[red]x[/bold]" in capsys.readouterr().out
+
+
+def test_the_reason_for_an_engine_is_one_line() -> None:
+    assert engine_told("serial", 1, "it cannot leave:\n  a lock") == "serial (it cannot leave: a lock)"
+    assert engine_told("process", 2, "") == "process, 2 workers (as asked)"

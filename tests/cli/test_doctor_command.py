@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from shoal.cli import doctor as command
 from shoal.cli.app import app
-from shoal.doctor import env, race
+from shoal.doctor import Diagnosis, env, race
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,11 +150,21 @@ def test_a_problem_comes_with_its_fix_and_exit_code_1(tmp_path: Path, monkeypatc
     assert "2 problems" in result.stdout
 
 
-@pytest.mark.slow
-def test_what_is_no_env_is_exit_code_2() -> None:
+def test_what_is_no_env_is_exit_code_2_before_the_machine_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "examine_machine", lambda **options: pytest.fail("too early"))
     result = shoal_doctor("NoSuchEnv-v0")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("shoal: env: ")
+
+
+@pytest.mark.parametrize("is_dangerous", [True, False])
+def test_an_env_that_is_dangerous_is_not_recommended_for_a_check(
+    is_dangerous: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [Diagnosis("in a worker", "problem", "the worker process is gone")]
+    found += [] if is_dangerous else [Diagnosis("in this process", "ok", "built")]
+    command._print_findings("mine:Env", {"env": found})
+    assert ("shoal check mine:Env" in capsys.readouterr().out) is not is_dangerous
 
 
 def test_help_has_examples_and_every_option() -> None:

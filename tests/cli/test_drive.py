@@ -150,6 +150,14 @@ def test_a_run_too_short_for_an_episode_has_no_mean(make_pool: Callable[..., Any
     assert json.loads(json.dumps(result.as_dict()))["mean_return"] is None
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_returns_that_overflow_are_null_in_json(make_pool: Callable[..., Any]) -> None:
+    script = [(1e308, False, False, {}), (1e308, True, False, {})]
+    told = drive(make_pool(lambda: ScriptedEnv(script), 1, engine="serial"), steps=8).as_dict()
+    assert (told["episodes"] > 0, told["mean_return"], told["mean_length"]) == (True, None, 2.0)
+    json.dumps(told, allow_nan=False)
+
+
 def test_progress_is_told(make_pool: Callable[..., Any]) -> None:
     told: list[Progress] = []
     drive(make_pool("CartPole-v1", 4, engine="serial"), steps=400, on_progress=told.append, progress_every_s=0.0)
@@ -157,7 +165,8 @@ def test_progress_is_told(make_pool: Callable[..., Any]) -> None:
     assert told[0].recent_return is None
     assert told[-1].steps >= 400 == told[-1].total_steps
     assert told[-1].episodes > 0
-    assert told[-1].recent_return is not None
+    # A CartPole gets 1 per step.
+    assert told[-1].recent_return == told[-1].recent_length is not None
 
 
 def test_faults_go_to_the_caller(engine: str, make_pool: Callable[..., Any]) -> None:

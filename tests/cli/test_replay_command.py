@@ -206,6 +206,7 @@ def test_the_advice_fits_the_env(folder: Path, origin: Origin, advice: str) -> N
         (["."], "neither a recording nor a folder with recordings in it"),
         (["FOLDER", "--env", "mines:Nothing"], "Nothing"),
         (["FOLDER", "--env", "Pendulum-v1"], "it takes other actions"),
+        (["FOLDER", "--pdb", "--json"], "--pdb and --json: one of them, not both"),
     ],
 )
 def test_what_cannot_be_tried_exits_with_2(folder: Path, arguments: list[str], message: str) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shoal
-from shoal.testing import CountingEnv, FaultEnv, read_row
+from shoal.testing import CountingEnv, FaultEnv, SampleEnv, read_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,6 +260,24 @@ def test_an_env_that_was_dropped_gives_no_transitions() -> None:
             assert len(found[0]) == 2
             assert found[0][-1][5], "the fault has cut the episode after the last real step"
             assert set(collector.evaluate(4).env_id.tolist()) == {1}
+
+
+@pytest.mark.timeout(10)  # it may take for ever
+def test_an_env_that_was_dropped_does_not_keep_an_epoch_from_its_end() -> None:
+    envs = [partial(FaultEnv, "raise", at=3, tag=0, episode_length=4), partial(CountingEnv, tag=1, episode_length=4)]
+    with shoal.make_pool(envs, engine="serial", autoreset="disabled", on_fault="drop", batch_size=1) as pool:
+        collector = shoal.Collector(pool, policy, seed=5)
+        found = streams([collector.collect(9), collector.collect()])
+    assert len(found[0]) == 2
+    assert len(found[1]) > 9
+
+
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_a_policy_may_leave_the_bounds_of_a_pool_without_bounds(batch_size: int | None) -> None:
+    env = partial(SampleEnv, spaces.Discrete(5), spaces.Box(-1, 1, (1,), np.float32))
+    with shoal.make_pool(env, 2, engine="serial", bounded_actions=False, batch_size=batch_size) as pool:
+        far = shoal.Collector(pool, lambda obs: np.full((len(obs), 1), 3.0, np.float32), seed=5).collect(4)
+    assert set(far.transitions().action.ravel().tolist()) == {3.0}
 
 
 def test_an_interrupted_epoch_leaves_no_gap() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -156,6 +157,28 @@ def test_a_fault_ends_an_episode_and_leaves_no_row(tmp_path: Path) -> None:
     assert rows["episode"].tolist()[:5] == [0, 0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_fault_ends_its_episode_wherever_an_epoch_ends(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {}
+    for name, epoch_bytes in (("several steps", 2**20), ("a step", 1)):
+        monkeypatch.setattr("shoal.collect.writing._EPOCH_BYTES", epoch_bytes)
+        with shoal.make_pool(
+            lambda: FaultEnv("raise", at=4, episode_length=50),
+            2,
+            engine="serial",
+            autoreset=mode,
+            on_fault=shoal.Restart(budget=None, backoff_s=0.0),
+        ) as pool:
+            told[name] = write_dataset(pool, tmp_path / name, steps=61, seed=4, format="npz").episodes
+    several, one = (load_dataset(tmp_path / name).to_numpy() for name in told)
+    assert same(several, one)
+    # The last episodes may have been cut by the end of the dataset instead.
+    assert np.array_equal(one["truncated"][:54], one["step"][:54] == 2)
+    assert set(told.values()) == {one["truncated"].sum()}
+
+
 def test_statistics_are_those_of_the_episodes(tmp_path: Path) -> None:
     written = write(tmp_path, 200)
     rows, dataset = load_dataset(tmp_path).to_numpy(), load_dataset(tmp_path)
@@ -271,6 +294,51 @@ def test_a_dataset_is_not_overwritten_unasked(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["_dataset.json", "notes.txt", "part-00000.npz"]
 
 
+def test_a_dataset_is_overwritten_once_there_is_a_part_to_replace_it(tmp_path: Path, format: str) -> None:
+    write(tmp_path, 60)
+    before = load_dataset(tmp_path).to_numpy()
+
+    def fail(so_far: shoal.collect.Written) -> None:
+        raise RuntimeError(f"after {so_far.rows} rows")
+
+    with pytest.raises(RuntimeError, match=r"after \d+ rows"):
+        write(tmp_path, 40, format=format, existing="overwrite", on_progress=fail)
+    assert same(load_dataset(tmp_path).to_numpy(), before)
+    write(tmp_path, 40, format=format, existing="overwrite")
+    names = ["_dataset.json", f"part-00000.{format}", f"part-00001.{format}"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def remove(part: Path) -> None:
+    part.unlink()
+
+
+def cut_off(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-40])
+
+
+def shorten(part: Path) -> None:
+    write(part.parent / "short", 10, format=part.suffix[1:])
+    (part.parent / "short" / "part-00000").with_suffix(part.suffix).replace(part)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (remove, "not a part that can be read"),
+        (cut_off, "not a part that can be read"),
+        (shorten, "has 10 rows, and _dataset.json says 20"),
+    ],
+)
+def test_a_dataset_that_is_damaged_is_not_resumed(
+    damage: Callable[[Path], None], told: str, tmp_path: Path, format: str
+) -> None:
+    write(tmp_path, 60, format=format)
+    damage(tmp_path / f"part-00001.{format}")
+    with pytest.raises(ArgumentError, match=re.escape(f"part-00001.{format}: {told}")):
+        write(tmp_path, 60, format=format, existing="resume")
+
+
 @pytest.mark.parametrize("existing", ["refuse", "resume", "overwrite"])
 def test_a_folder_of_something_else_is_left_alone(existing: Any, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
@@ -313,6 +381,29 @@ def test_stopped_at_every_touch_of_the_disk_it_is_readable_and_can_be_resumed(
         assert names == {"_dataset.json", *(f"part-0000{i}.{format}" for i in range(2))}
         stops += 1
     assert stops > 3 * 5, "opening, fsync and rename of five files"
+
+
+def test_stopped_while_it_overwrites_there_is_the_old_dataset_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    pool = make_pool(lambda: CountingEnv(episode_length=4), 2, engine="serial")
+    options: dict[str, Any] = {"steps": 30, "part_rows": 15, "format": "npz"}
+    for seed in (1, 2):
+        write_dataset(pool, tmp_path / f"seed {seed}", seed=seed, **options)
+    old, new = (list(load_dataset(tmp_path / f"seed {seed}")) for seed in (1, 2))
+    seen: list[tuple[int, int]] = []
+    stopped = True
+    while stopped:
+        folder = tmp_path / str(len(seen))
+        write_dataset(pool, folder, seed=1, **options)
+        overwrite = partial(write_dataset, pool, folder, seed=2, existing="overwrite", **options)
+        stopped = is_stopped(len(seen), monkeypatch, overwrite)
+        dataset = load_dataset(folder)
+        expected = {1: old, 2: new[: len(dataset.parts)]}[dataset.config.seed]
+        assert all(same(part, told) for part, told in zip(dataset, expected, strict=True))
+        seen.append((dataset.config.seed, len(dataset.parts)))
+    assert seen == sorted(seen, key=lambda found: (found[0], found[1] if found[0] == 2 else 0))
+    assert set(seen) == {(1, 2), (2, 0), (2, 1), (2, 2)}
 
 
 def is_stopped(stops: int, monkeypatch: pytest.MonkeyPatch, write: Callable[[], Any]) -> bool:

@@ -203,6 +203,13 @@ def test_a_rule_lets_other_errors_through() -> None:
         np.array([1 / 0])
 
 
+def test_a_suite_of_too_few_envs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"OfThree\.num_envs must be at least 4.*got 3"):
+
+        class OfThree(EngineConformance):
+            num_envs = 3
+
+
 def test_a_suite_without_a_pool_says_what_to_give() -> None:
     with pytest.raises(NotImplementedError, match="give make_pool"):
         EngineConformance().test_calls_and_attributes_reach_each_env()

@@ -6,12 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from gymnasium import spaces
 
 from shoal import errors
 from shoal.testing import CountingEnv, FaultEnv, read_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import shoal
 
@@ -98,3 +100,25 @@ def test_a_fault_under_same_step_in_the_reset_that_follows_the_end_is_a_step_fau
     batch = pool.recv(timeout=10)
     assert batch.env_id.tolist() == NEIGHBOURS
     assert sorted(batch.finals) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(3), None], ids=["another", "none"])
+def test_an_env_that_is_built_anew_with_spaces_that_will_not_do_is_closed(
+    space: Any, engine: str, tmp_path: Path, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    class Changing(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.number = len(list(tmp_path.glob("built-*")))
+            (tmp_path / f"built-{self.number}").touch()
+            if self.number:
+                self.observation_space = space
+
+        def close(self) -> None:
+            (tmp_path / f"closed-{self.number}").touch()
+
+    pool = make_pool([Changing], engine=engine)
+    pool.reset(seed=0)
+    with pytest.raises(errors.EnvConstructError):
+        pool.restart()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["built-0", "built-1", "closed-0", "closed-1"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from interrupts import interrupt_at
 
 from shoal.engines.process.homes import Homes
 
@@ -79,3 +82,16 @@ def test_every_env_is_at_home_once_wherever_they_move(
     assert all(ids == sorted(ids) for ids in homes.lane_ids)
     assert all(i in homes.lane_ids[homes.lane_of[i]] for i in range(num_envs))
     assert sorted(i for w in range(homes.num_workers + 1) for i in homes.envs_of(w)) == list(range(num_envs))
+
+
+def test_an_env_whose_move_is_cut_short_has_moved_in_all_books_or_in_none() -> None:
+    for point in count():
+        homes = Homes(4, 2, 1, has_spare=True)
+        was_cut = interrupt_at(point, lambda homes=homes: homes.move(1, 2))  # type: ignore[misc]
+        lane = homes.lane_of[1]
+        assert lane in (0, 2)
+        assert [lane for lane, ids in enumerate(homes.lane_ids) if 1 in ids] == [lane]
+        assert homes.sizes == [len(ids) for ids in homes.lane_ids] == ([2, 2, 0] if lane == 0 else [1, 2, 1])
+        if not was_cut:
+            break
+    assert lane == 2

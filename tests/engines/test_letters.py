@@ -69,3 +69,22 @@ def test_what_cannot_be_sent_is_no_letter(letters: Letters) -> None:
     with pytest.raises(ShippingError):
         letters.post({0: Request(seed=1), 3: Request(options=wrong)})
     assert letters.outbox == []
+
+
+def refuse() -> None:
+    raise RuntimeError("no loading today")
+
+
+class FailsToLoad:
+    """Pickles, and raises when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return refuse, ()
+
+
+def test_what_cannot_be_read_is_an_error_for_whom_it_is_meant_alone(letters: Letters) -> None:
+    number = letters.post({0: Request(seed=10), 1: Request(options={"odd": FailsToLoad()})})
+    mailbox = read(letters, 0)
+    with pytest.raises(ShippingError, match="RuntimeError: no loading today"):
+        mailbox.take(1, number)
+    assert mailbox.take(0, number) == Request(seed=10)

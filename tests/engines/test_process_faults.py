@@ -17,6 +17,7 @@ import pytest
 
 import shoal
 from shoal import errors
+from shoal.spec import RawActions
 from shoal.testing import CountingEnv, FaultEnv, SleepyEnv, read_row, release_hangs
 
 if TYPE_CHECKING:
@@ -477,6 +478,28 @@ def test_what_cannot_be_sent_to_an_env_is_refused_and_nothing_moves(ask: str, ma
         calls[ask]()
     assert steps_of(pool.step(ZEROS)) == [1] * 4
     assert pool.get_attr("tag") == (0, 1, 2, 3)
+
+
+class Huge:
+    """There is not enough memory to pickle it."""
+
+    def __reduce__(self) -> Any:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("ask", ["reset", "send"])
+def test_what_there_is_no_memory_to_send_leaves_nothing_under_way(ask: str, make: Callable[..., shoal.Pool]) -> None:
+    pool = make(envs_with("slow", delay_s=0.0))
+    pool.reset(seed=0)
+    calls = {
+        "reset": lambda: pool.reset(options={"huge": Huge()}),
+        "send": lambda: pool.send(RawActions([Huge()] * 4)),
+    }
+    with pytest.raises(MemoryError):
+        calls[ask]()
+    with pytest.raises(errors.NothingInFlight):
+        pool.recv(timeout=10)
+    assert steps_of(pool.step(ZEROS)) == [1] * 4
 
 
 def test_an_answer_that_cannot_be_sent_back_is_named(make: Callable[..., shoal.Pool]) -> None:

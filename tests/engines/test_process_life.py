@@ -6,6 +6,8 @@ That nothing outlives a pool, whatever ends it, is in tests/faults: T15 to T19.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from functools import partial
 from textwrap import dedent
 from time import sleep
@@ -14,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 import pytest
-from trainer_processes import METHODS_HERE, assert_gone, lives, program
+from trainer_processes import METHODS_HERE, SOON_S, assert_gone, lives, program
 
 import shoal
 from shoal.testing import CountingEnv, no_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
@@ -129,6 +132,69 @@ def test_workers_die_with_their_trainer_even_if_a_forked_child_of_it_lives_on() 
         assert len(workers) == 2
         trainer.process.kill()
         assert_gone(workers)
+
+
+class Staying(CountingEnv):
+    """Writes to one pipe when it is closed, and stays until another is written to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def close(self) -> None:
+        (self.folder / "here").write_text("here")
+        (self.folder / "go").read_text()
+
+
+def test_a_child_that_is_forked_while_another_thread_closes_the_pool_can_close_it(
+    tmp_path: Path, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    for name in ("here", "go"):
+        os.mkfifo(tmp_path / name)
+    pool = make_pool(partial(Staying, tmp_path), 1, engine="process", num_workers=1, close_timeout=SOON_S)
+    pool.reset(seed=0)
+    closer = threading.Thread(target=pool.close)
+    closer.start()
+    (tmp_path / "here").read_text()  # the thread waits for the env
+
+    def close_soon() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(2)
+        pool.close()
+
+    child = in_child(close_soon)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    (tmp_path / "go").write_text("go")
+    closer.join()
+
+
+# ---------------------------------------------------------------------- a signal
+
+
+class Signalling(CountingEnv):
+    """Sends a signal to the trainer when it is closed."""
+
+    def __init__(self, trainer: int) -> None:
+        super().__init__()
+        self.trainer = trainer
+
+    def close(self) -> None:
+        os.kill(self.trainer, signal.SIGUSR1)
+
+
+@pytest.mark.timeout(SOON_S)
+def test_a_signal_handler_may_close_a_pool_that_is_being_closed(make_pool: Callable[..., shoal.Pool]) -> None:
+    pool = make_pool(partial(Signalling, os.getpid()), 1, engine="process", num_workers=1)
+    pool.reset(seed=0)
+    (worker,) = (psutil.Process(pid) for pid in pool.engine.pids)
+    closed = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: closed.append(pool.close()))
+    try:
+        pool.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert closed == [None]
+    assert not lives(worker)
 
 
 # ---------------------------------------------------------------------- idling

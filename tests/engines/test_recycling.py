@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from wandering import DiaryEnv, Pair, WanderingEnv, envs, order
+from interrupts import interrupt_once
+from wandering import SOON_S, DiaryEnv, Pair, WanderingEnv, envs, order
 
 from shoal import errors
 from shoal.recovery import Restart
@@ -175,6 +177,22 @@ def test_an_env_that_is_built_anew_is_so_at_the_heirs(
     pair.walk(8)
 
 
+def test_an_env_that_an_interrupt_has_lost_on_its_way_is_built_by_a_reset(
+    make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(make_pool, envs(2), num_workers=1)
+    pair.recycle()
+    interrupt_once(monkeypatch, pair.pool.engine.recycler, "_rehost", after=True)
+    with pytest.raises(KeyboardInterrupt):
+        pair.pool.reset()
+    with pytest.raises(errors.StateError):
+        pair.pool.recv(timeout=SOON_S)
+    with contextlib.suppress(errors.EnvConstructError):
+        pair.pool.reset()
+    pair.reset(seed=3)
+    pair.walk(5)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_the_heir_has_the_cpu_of_whom_it_replaces(make_pool: Callable[..., shoal.Pool]) -> None:
@@ -234,3 +252,15 @@ def test_rows_do_not_depend_on_when_workers_are_replaced(
 
     law()
     assert pair.recycled > 0
+
+
+def test_a_ctrl_c_before_the_old_worker_is_retired_does_no_harm(
+    make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(make_pool, envs(2), num_workers=1)
+    pair.recycle()
+    interrupt_once(monkeypatch, pair.pool.engine.crew, "retire", after=False)
+    with pytest.raises(KeyboardInterrupt):
+        pair.pool.reset()
+    pair.reset(seed=3)
+    pair.until_recycled(2)

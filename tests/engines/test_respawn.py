@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from descriptors import is_open
+from interrupts import interrupt_once
 from trainer_processes import lives, wait_until
 
 import shoal
 from shoal import errors
 from shoal.engines.process import crew as crew_module
 from shoal.engines.process import launch
+from shoal.engines.process.stderr import StderrRelay
 from shoal.recovery import Restart
 from shoal.testing import CountingEnv, no_leftovers, read_row
 
@@ -200,6 +203,30 @@ def test_replacements_that_die_at_any_time_are_replaced_in_turn(
     for _ in range(10):
         pool.step(ZEROS)
     assert_goes_on(pool, steps + 10)
+
+
+# ---------------------------------------------------------------------- a Ctrl-C
+
+
+def test_a_ctrl_c_while_a_replacement_starts_costs_nobody_a_file(
+    make: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make(on_fault="raise")
+    pool.reset(seed=0)
+    kill(first_pid(pool))
+    with pytest.raises(errors.WorkerDied):
+        pool.step(ZEROS)
+    interrupt_once(monkeypatch, StderrRelay, "add", after=True)
+    with pytest.raises(KeyboardInterrupt):
+        pool.reset(seed=0)
+    mine = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+    with contextlib.suppress(errors.WorkerDied):
+        pool.reset(seed=0)
+    pool.reset(seed=0)
+    pool.close()
+    assert all(map(is_open, mine))
+    for fd in mine:
+        os.close(fd)
 
 
 # ---------------------------------------------------------------------- hangs, and a pool that is closed meanwhile

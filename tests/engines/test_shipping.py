@@ -12,6 +12,7 @@ import pytest
 
 import shoal
 from shoal import errors
+from shoal.engines.base import Request
 from shoal.engines.process import shipping
 from shoal.testing import CountingEnv, read_row
 
@@ -186,10 +187,37 @@ class FailsToLoad:
         return CountingEnv()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("ask", ["reset", "call"])
+def test_an_argument_that_fails_to_load_in_the_worker_costs_its_env_alone(
+    ask: str, threads: int, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    pool = make_pool(CountingEnv, 4, engine="process", num_workers=1, threads_per_worker=threads, reset_timeout=5.0)
+    pool.reset(seed=0)
+    calls = {
+        "reset": lambda: pool.reset(options={"odd": FailsToLoad()}, env_id=[3]),
+        "call": lambda: pool.call("render", FailsToLoad(), env_id=[3]),
+    }
+    with pytest.raises({"reset": errors.EnvResetError, "call": errors.EnvCallError}[ask]) as caught:
+        calls[ask]()
+    assert caught.value.env_ids == (3,)
+    assert isinstance(caught.value.__cause__, errors.ShippingError)
+    assert "RuntimeError: no loading today" in str(caught.value)
+    assert [read_row(obs).step for obs in pool.step([0, 0, 0], env_id=[0, 1, 2]).obs] == [1, 1, 1]
+    assert [read_row(obs).step for obs in pool.reset(env_id=[3]).obs] == [0]
+    assert pool.stats().restarts == 0
+
+
 @pytest.mark.parametrize("value", [{"a": [1, {"b": threading.Lock()}]}, (threading.Lock(),)], ids=["nested", "tuple"])
 def test_a_value_that_does_not_pickle_is_named_by_its_path(value: Any) -> None:
     with pytest.raises(errors.ShippingError, match=r"the thing\..*\(lock\) cannot be pickled"):
         shipping.pickle_value(value, "the thing")
+
+
+def test_what_does_not_pickle_is_found_behind_slots_too() -> None:
+    request = Request(seed=1, options={"level": 2, "x": threading.Lock()})
+    with pytest.raises(errors.ShippingError, match=r"^the request\.options\.'x' \(lock\) cannot be pickled"):
+        shipping.pickle_value(request, "the request")
 
 
 def test_find_culprit_finds_nothing_in_what_pickles() -> None:

@@ -6,6 +6,9 @@ import importlib.util
 import multiprocessing
 import os
 import random
+import sys
+import threading
+from multiprocessing import spawn
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +60,32 @@ def test_auto_does_without_workers_in_a_daemonic_process(
     stats = make_pool(CountingEnv, 2, engine="auto", num_workers=num_workers).stats()
     assert stats.engine == engine
     assert "this process is daemonic" in stats.engine_reason
+
+
+# ---------------------------------------------------------------------- what others see meanwhile
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_other_threads_have_their_script_while_a_worker_starts(
+    method: str, make_pool: Callable[..., shoal.Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, prepare, starter = sys.modules["__main__"], spawn.get_preparation_data, threading.get_ident()
+    seen: list[tuple[Any, dict[str, Any]]] = []
+
+    def look() -> None:
+        seen.append((sys.modules["__main__"], spawn.get_preparation_data("another's")))
+
+    def prepare_and_look(name: str) -> dict[str, Any]:
+        if threading.get_ident() == starter:
+            other = threading.Thread(target=look)
+            other.start()
+            other.join()
+        return prepare(name)
+
+    monkeypatch.setattr(spawn, "get_preparation_data", prepare_and_look)
+    make_pool(CountingEnv, 2, engine="process", num_workers=2, start_method=method)
+    assert [main for main, _ in seen] == [script] * 2
+    assert [data for _, data in seen] == [prepare("another's")] * 2
 
 
 # ---------------------------------------------------------------------- what an env finds in its worker

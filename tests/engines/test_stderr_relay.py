@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
+from descriptors import is_open
 from trainer_processes import wait_until
 
 from shoal.engines.process.stderr import StderrRelay, Tail
@@ -34,17 +35,11 @@ def relay() -> Iterator[StderrRelay]:
 def speaker(relay: StderrRelay) -> Iterator[tuple[Tail, int]]:
     """A worker's stderr as both sides have it."""
     heard, spoken = os.pipe()
-    yield relay.add(heard), spoken
+    tail = Tail(heard)
+    relay.add(tail)
+    yield tail, spoken
     with contextlib.suppress(OSError):
         os.close(spoken)
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-        return True
-    except OSError:
-        return False
 
 
 def test_what_is_said_comes_out_whole_and_in_order(
@@ -99,6 +94,21 @@ def test_a_number_that_was_given_back_is_not_read_from(relay: StderrRelay, speak
     assert os.read(reading, 100) == b"somebody else's"
     os.close(reading)
     os.close(writing)
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_a_descriptor_is_closed_once(is_added: bool, relay: StderrRelay) -> None:
+    heard, spoken = os.pipe()
+    tail = Tail(heard)
+    if is_added:
+        relay.add(tail)
+    relay.remove(tail)
+    assert not is_open(heard)
+    assert os.dup(spoken) == heard  # the number is somebody else's now
+    relay.remove(tail)
+    assert is_open(heard)
+    for fd in (heard, spoken):
+        os.close(fd)
 
 
 def test_a_writer_that_has_ended_costs_no_cpu(relay: StderrRelay, speaker: tuple[Tail, int]) -> None:

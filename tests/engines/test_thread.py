@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import subprocess
+import sys
+import textwrap
 import threading
 from functools import partial
 from time import monotonic, sleep
@@ -16,6 +20,7 @@ from shoal.testing import CountingEnv, FaultEnv, SleepyEnv, read_row, release_ha
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import shoal
 
@@ -204,6 +209,24 @@ def test_a_pool_dropped_without_close_ends_its_threads(make_pool: Callable[..., 
         sleep(0.01)
 
 
+def test_a_pool_dropped_without_close_ends_threads_that_have_replaced_hung_ones(tmp_path: Path) -> None:
+    import shoal
+
+    env = partial(FaultEnv, "hang", at=1, once_file=tmp_path / "hung", episode_length=50)
+    pool = shoal.make_pool([env], engine="thread", on_fault="restart", step_timeout=DEADLINE_S)
+    pool.reset(seed=0)
+    assert pool.step([0]).truncated.tolist() == [True]
+    assert pool.step([0]).first.tolist() == [True]
+    release_hangs()
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("shoal-lane")]
+    assert threads
+    del pool
+    gc.collect()
+    for thread in threads:
+        thread.join(2.0)
+    assert not any(thread.is_alive() for thread in threads), "threads live on without their pool"
+
+
 class Looking(CountingEnv):
     """Tells where it runs."""
 
@@ -217,3 +240,20 @@ def test_threads_are_pinned_to_the_cores_given_in_turn(make_pool: Callable[..., 
     pool = make_pool(Looking, 3, engine="thread", affinity=given)
     assert pool.call("cores") == ({given[0]}, {given[1]}, {given[0]})
     assert os.sched_getaffinity(0) == set(cores)
+
+
+def test_a_program_that_ends_without_closing_its_pool_lets_the_threads_close_their_envs() -> None:
+    program = """
+        import time, shoal
+        from shoal.testing import CountingEnv
+
+        class Slow(CountingEnv):
+            def close(self):
+                time.sleep(0.2)
+                print("closed")
+
+        pool = shoal.make_pool(Slow, 2, engine="thread")
+        pool.reset(seed=1)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.count("closed"), done.stderr) == (0, 2, "")

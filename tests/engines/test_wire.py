@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -158,6 +159,24 @@ def test_a_large_frame_arrives_whole(pair: Pair) -> None:
     sent()
     assert frame is not None
     assert frame.payload == LARGE
+
+
+@pytest.mark.parametrize("way", ["receive", "frame and forget"])
+def test_a_large_frame_is_let_go(way: str, pair: Pair) -> None:
+    sent = in_thread(lambda: pair.left.send(Kind.VALUE, 1, LARGE, never_gives_up))
+    tracemalloc.start()
+    try:
+        frame = pair.right.receive(SOON_S) if way == "receive" else pair.right.frame(0, SOON_S)
+        assert frame is not None
+        if way != "receive":
+            assert pair.right.frame(0, 0) is frame  # as after an interrupt
+            pair.right.forget(frame)
+        sent()
+        assert len(frame.payload) == len(LARGE) < tracemalloc.get_traced_memory()[0]
+        del frame
+        assert tracemalloc.get_traced_memory()[0] < len(LARGE) / 8
+    finally:
+        tracemalloc.stop()
 
 
 def test_large_frames_that_cross_do_not_lock_up(pair: Pair) -> None:

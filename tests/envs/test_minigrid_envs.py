@@ -17,7 +17,7 @@ from rows import pool_rows, single_rows
 import shoal
 from shoal.envs.minigrid import TASKS, decode_mission
 from shoal.envs.minigrid.env import GridMaker
-from shoal.errors import ArgumentError, BackendUnavailable, EnvResetError
+from shoal.errors import ArgumentError, BackendUnavailable, EnvResetError, WrongType
 from shoal.registry import find
 
 EMPTY = "MiniGrid-Empty-5x5-v0"
@@ -220,6 +220,15 @@ def test_options_are_those_of_minigrids_class() -> None:
         assert envs.render().shape == (1, 256, 256, 3)
     with pytest.raises(TypeError, match="did you mean size"):
         shoal.make_gymnasium(EMPTY, sizes=8)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "settled"), [("MiniGrid-Empty-5x5-v0", "see_through_walls"), ("BabyAI-GoToObj-v0", "num_rows")]
+)
+def test_what_the_id_settles_is_no_option(task_id: str, settled: str) -> None:
+    assert settled not in shoal.make_spec(task_id).settings.config
+    with pytest.raises(WrongType, match=f"{settled} is settled by the id"):
+        GridMaker(task_id)(**{settled: 1})
 
 
 def test_room_for_the_mission() -> None:

@@ -166,7 +166,7 @@ def test_gymnax(name: str) -> None:
         observation, _, reward, *_ = model.step_env(key, one, jnp.asarray(action[row].numpy()), params)
         assert following["observation"][row].tolist() == pytest.approx(observation.tolist(), abs=1e-5)
         assert following["reward"][row].item() == pytest.approx(float(jnp.squeeze(reward)), abs=1e-4)
-    assert name in GymnaxEnv.available_envs()
+    assert name in GymnaxEnv.available_envs
     nearly_over = td.exclude("next").clone()
     nearly_over["state", "env", "time"] = torch.full((2,), params.max_steps_in_episode - 1, dtype=torch.int32)
     assert env.step(nearly_over)["next", "truncated"].all()
@@ -185,7 +185,7 @@ def test_brax() -> None:
     data = env.rollout(5, break_when_any_done=False)
     assert data["next", "observation"].shape == (3, 5, 2)
     assert data["state", "pipeline_state", "q"].shape == (3, 5, 1)
-    assert "ant" in BraxEnv.available_envs()
+    assert "ant" in BraxEnv.available_envs
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_jumanji() -> None:
     assert (data["step_count"][:, 1:][ended] == 0).all()
     one_hot = JumanjiEnv("Snake-v1", categorical_action_encoding=False)
     assert one_hot.action_spec.shape == (4,)
-    assert "Snake-v1" in JumanjiEnv.available_envs()
+    assert "Snake-v1" in JumanjiEnv.available_envs
 
 
 def test_specs_of_unsigned_leaves_are_those_of_the_tensors() -> None:

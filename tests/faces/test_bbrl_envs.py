@@ -491,6 +491,13 @@ def test_a_negative_time_moves_no_env(agent: Callable[..., Any]) -> None:
     assert env.envs[0].actions == [0, 1]
 
 
+def test_the_parts_of_an_observation_keep_the_envs_order(agent: Callable[..., Any]) -> None:
+    obs = {"z": 0.0, "a": {"y": 1.0, "b": 2.0}}
+    workspace = Workspace()
+    agent(partial(Fixed, obs), 2)(workspace, t=0)
+    assert list(workspace.keys())[:3] == ["env/env_obs/z", "env/env_obs/a/y", "env/env_obs/a/b"]
+
+
 def test_dict_actions_are_collected(agent: Callable[..., Any]) -> None:
     env, workspace = agent(lambda: Fixed(1), 2), Workspace()
     env(workspace, t=0)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 import time
 from collections import namedtuple
@@ -21,6 +19,7 @@ from shoal.faces.ding import (
     AsyncSubprocessEnvManager,
     BaseEnvManager,
     BaseEnvTimestep,
+    DingEnvWrapper,
     SyncSubprocessEnvManager,
     create_env_manager,
     get_env_manager_cls,
@@ -296,6 +295,25 @@ def test_attributes_are_those_of_every_env(form: Any, launched: Any) -> None:
     assert [draw().max() for draw in manager.render] == [0, 0]
     assert manager.reward_shaping(1, [1.0]) == [2.0]
     assert {i: image.shape for i, image in manager.ready_imgs.items()} == {0: (2, 2, 3), 1: (2, 2, 3)}
+
+
+class Plainly(Tally):
+    """Draws without being told how."""
+
+    def render(self) -> Any:  # type: ignore[override]
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+def test_pictures_of_an_env_that_always_draws_the_same_way(launched: Any) -> None:
+    manager = launched(BaseEnvManager, env=Plainly)
+    assert manager.ready_imgs[0].shape == (4, 4, 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*render:UserWarning")
+def test_an_env_that_was_made_without_pictures_is_told_how_to_make_it(launched: Any) -> None:
+    manager = launched(BaseEnvManager, env=lambda *_: DingEnvWrapper(gymnasium.make("CartPole-v1")))
+    with pytest.raises(errors.EnvCallError, match=r"ready_imgs: .*CartPole.*make it with render_mode='rgb_array'"):
+        _ = manager.ready_imgs
 
 
 def test_envs_learn_where_to_keep_replays_before_their_first_reset(form: Any, launched: Any) -> None:
@@ -750,16 +768,6 @@ def test_a_dead_worker_is_named_and_closing_is_no_trouble(form: Any, launched: A
     assert list(manager.ready_obs) == [0, 1]
 
 
-@with_processes
-def test_an_env_that_is_gone_when_it_is_to_hear_of_a_seed_closes_the_manager(form: Any, launched: Any) -> None:
-    manager = launched(form, lengths=(9, 9))
-    os.kill(manager.pid[0], signal.SIGKILL)
-    manager.seed(4)
-    with pytest.raises(errors.WorkerDied, match=r"Env 0 .*SIGKILL"):
-        manager.step({0: 0, 1: 0})
-    assert manager.closed
-
-
 # ---------------------------------------------------------------------- processes
 
 
@@ -811,6 +819,12 @@ def test_the_asynchronous_form_goes_on_without_the_slow(launched: Any) -> None:
     manager.step({2: 0})
     manager.reset({2: {}})
     assert rows(manager.ready_obs)[2] == [2, 1, 0], "an answer that nobody waits for any more is dropped"
+
+
+@pytest.mark.parametrize("patience", [None, 0])
+def test_without_a_time_to_gather_the_asynchronous_form_waits_for_all(launched: Any, patience: Any) -> None:
+    manager = launched(AsyncSubprocessEnvManager, (99,) * 3, Slow, wait_num=1, step_wait_timeout=patience)
+    assert list(manager.step(dict.fromkeys(range(3), 0))) == [0, 1, 2]
 
 
 # ---------------------------------------------------------------------- episodes that begin within steps
@@ -867,44 +881,38 @@ def test_keywords_of_a_reset_hold_for_those_that_follow(form: Any, launched: Any
 
 
 @every_form
-def test_a_seed_is_for_the_next_reset_however_that_comes_about(form: Any, launched: Any) -> None:
+def test_automatic_resets_leave_seeds_to_the_reset_that_is_asked_for(form: Any, launched: Any) -> None:
     manager = launched(form, (1, 1))
-    run(manager, 4)
-    manager.seed({1: 77})
-    run(manager, 1)
-    assert [seeds[-1:] for seeds in manager.seeds] == [[], [(77, "not given")]]
-    run(manager, 3)
-    assert [len(seeds) for seeds in manager.seeds] == [0, 1]
-
-
-@every_form
-def test_a_seed_for_the_next_reset_costs_no_reset(form: Any, launched: Any) -> None:
-    manager = launched(form, (1, 1))
-    run(manager, 4)
     manager.seed(70, dynamic_seed=False)
-    manager.seed({1: 80})
-    run(manager, 1)
-    assert manager.resets == [6, 6]
-    assert manager.seeds == [[(70, "not given")], [(80, "not given")]]
+    run(manager, 3)
+    assert manager.seeds == [[], []]
+    manager.reset({0: {"stat": "kept"}})
+    assert manager.seeds == [[(70, False)], []]
     run(manager, 2)
-    assert manager.resets == [8, 8]
-    assert [len(seeds) for seeds in manager.seeds] == [1, 1]
+    assert manager.stat == ["kept", None]
+    manager.reset()
+    run(manager, 2)
+    assert manager.seeds == [[(70, False)], [(71, False)]], "each seed is used once"
+
+
+@pytest.mark.parametrize("settings", [{"episode_num": 9}, {"max_retry": 2}], ids=["counted", "retried"])
+def test_resets_after_the_step_leave_seeds_alone_too(form: Any, launched: Any, settings: Any) -> None:
+    manager = launched(form, (1, 1), **settings)
+    manager.seed(70)
+    run(manager, 3)
+    assert manager.seeds == [[], []]
+    manager.reset()
+    assert manager.seeds == [[(70, "not given")], [(71, "not given")]]
 
 
 @every_form
-def test_a_seed_is_used_once_even_if_the_caller_resets_first(form: Any, launched: Any) -> None:
-    manager = launched(form, (3, 3))
-    run(manager, 6)
-    manager.seed({0: 7}, dynamic_seed=True)
+def test_seeds_that_no_reset_has_taken_wait_for_the_next_launch(form: Any, launched: Any) -> None:
+    manager = launched(form, (1, 1))
+    manager.seed(9)
     run(manager, 1)
-    assert manager.seeds == [[], []], "its episode goes on"
-    manager.reset({0: {"stat": "kept"}})
-    assert manager.seeds == [[(7, True)], []]
-    manager.seed({0: 8})
-    run(manager, 1)
-    manager.seed({0: 9})
-    manager.reset()
-    assert manager.seeds == [[(7, True), (9, "not given")], []]
+    manager.close()
+    manager.launch()
+    assert manager.seeds == [[(9, "not given")], [(10, "not given")]]
 
 
 @every_form

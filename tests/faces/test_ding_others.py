@@ -274,6 +274,8 @@ def test_without_auto_reset_a_supervisor_is_done(supervisor: Any) -> None:
     found.step([0, 0])
     assert found.done
     assert found.ready_obs == []
+    with pytest.raises(AssertionError, match="env 0 is DONE"):
+        found.step({0: 0})
     found.close(1)
     assert {state.name for state in found.env_states.values()} == {"VOID"}
     with warnings.catch_warnings(record=True) as told:
@@ -469,6 +471,22 @@ def test_nervex_envs_of_this_process_can_be_looked_at_when_they_are_closed(keep:
     manager.step([0, 0])
     manager.close()
     assert (manager.k, manager.nothing) == ([1, 1], [None, None])
+
+
+@pytest.mark.parametrize(("wrong", "told"), [([0, 9], "no env 9"), ([0, -1], "no env -1"), ([0, 0], "each env once")])
+def test_nervex_ids_are_checked_before_any_env_moves(nx: Any, wrong: list[int], told: str) -> None:
+    nx.reset()
+    nx.step([1, 1, 1])
+    for call in (nx.reset, partial(nx.step, [0, 0]), partial(nx.seed, [0, 0])):
+        with pytest.raises(ValueError, match=f"env_id: .*{told}"):
+            call(env_id=wrong)
+    assert (nx.k, nx.sd) == ([1, 1, 1], [None, None, None])
+
+
+def test_nervex_an_env_may_be_reset_without_keywords(nx: Any) -> None:
+    nx.reset([{"stat": "s"}, {"stat": "s"}, {}])
+    assert nx.reset([None, {"stat": "t"}], [0, 1]) == {0: ["n0", 0], 1: ["n1", 0]}
+    assert nx.stat == [None, "t", None]
 
 
 def test_nervex_nobody_is_nothing(nx: Any) -> None:

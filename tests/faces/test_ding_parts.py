@@ -226,6 +226,20 @@ def test_seeds_static_and_dynamic() -> None:
     assert again.seen == [first]
 
 
+def test_an_env_without_seeds_gets_none() -> None:
+    class NeverSeeded(Plain):
+        def reset(self) -> Any:  # type: ignore[override]
+            return super().reset()
+
+    env = DingEnvWrapper(raw := NeverSeeded(), seed_api=False)
+    env.seed(5, dynamic_seed=False)
+    env.reset()
+    drawn = [env.random_action().item() for _ in range(20)]
+    env.reset()
+    assert raw.seen == [None, None]
+    assert [env.random_action().item() for _ in range(20)] == drawn, "the action space is seeded all the same"
+
+
 def test_scaled_actions_and_clipped_rewards() -> None:
     env = DingEnvWrapper(cfg={"env_id": "Pendulum-v1", "act_scale": True, "rew_clip": True})
     env.seed(0)
@@ -315,6 +329,17 @@ def test_configs() -> None:
     assert "c" not in cfg
 
 
+def test_configs_have_attributes_however_a_dict_got_in() -> None:
+    cfg = Config()
+    cfg.update({"x": {"a": 1}}, y={"b": 2})
+    cfg["l"] = [{"a": 3}, [{"a": 4}], 5]
+    cfg.t = ({"a": 6},)
+    assert cfg.setdefault("z", {"a": 7}).a == cfg.setdefault("z", None).a == 7
+    assert (cfg.x.a, cfg.y.b, cfg.l[0].a, cfg.l[1][0].a, cfg.t[0].a) == (1, 2, 3, 4, 6)
+    cfg.update([("x", 8)])
+    assert (cfg.x, deepcopy(cfg).l[0].a) == (8, 3)
+
+
 def test_configs_merged() -> None:
     first = Config({"env": {"n": 1, "id": "x"}, "other": [1]})
     second = {"env": {"n": 2, "deep": {"a": 1}}, "other": {"b": 1}}
@@ -339,9 +364,26 @@ def test_a_monitor_keeps_the_first_episodes_of_each_env() -> None:
     assert monitor.get_latest_reward(0) == 99.0
     assert monitor.get_current_episode() == 3
     assert monitor.get_episode_info() is None
-    monitor.update_info(0, {"score": 1, "note": "text"})
-    monitor.update_info(1, {"score": 3, "note": "text"})
-    assert monitor.get_episode_info() == {"score": [1.0, 3.0], "score_mean": 2.0}
+
+
+def test_an_evaluation_keeps_what_was_reported_and_adds_means_of_numbers() -> None:
+    monitor = VectorEvalMonitor(2, 2)
+    ends = np.array([4.0], np.float32)
+    for k in range(2):
+        told = {"ok": True, "k": k, "part": [1.0, 2.0], "none": None, "note": "text", "map": {"a": k}, "return": ends}
+        monitor.update_info(k, told)
+    assert monitor.get_episode_info() == {
+        "ok": [True, True],
+        "ok_mean": 1.0,
+        "k": [0, 1],
+        "k_mean": 0.5,
+        "part": [[1.0, 2.0], [1.0, 2.0]],
+        "none": [None, None],
+        "note": ["text", "text"],
+        "map": [{"a": 0}, {"a": 1}],
+        "return": [ends, ends],
+        "return_mean": 4.0,
+    }
 
 
 @pytest.mark.parametrize("kind", ["array", "tensor"])
@@ -354,13 +396,20 @@ def test_returns_are_numbers(kind: str) -> None:
     assert all(type(value) is float for value in monitor.get_episode_return())
 
 
-def test_a_video_of_first_episodes() -> None:
-    monitor = VectorEvalMonitor(2, 2)
+@pytest.mark.parametrize(
+    ("returns", "shown"),
+    [([5], [5]), ([5, 1], [1, 5]), ([5, 1, 3], [1, 3, 5]), ([5, 1, 3, 2, 4], [1, 2, 3, 5])],
+)
+def test_the_video_shows_the_worst_median_and_best_episodes(returns: list[int], shown: list[int]) -> None:
+    monitor = VectorEvalMonitor(1, len(returns))
     assert monitor.get_video().shape[0] == 0
-    for k in range(3):
-        monitor.update_video({0: np.full((4, 5, 3), k, np.uint8), 1: np.full((4, 5, 3), k, np.uint8)})
-        monitor.update_reward(1, 0.0)
-    assert monitor.get_video().shape == (2, 3, 3, 4, 5)
+    for value in [*returns, 99]:
+        for _ in range(value):
+            monitor.update_video({0: np.full((4, 6, 3), value, np.uint8)})
+        monitor.update_reward(0, float(value))
+    video = monitor.get_video()
+    assert video.shape == (len(shown), 5, 3, 4, 6), "the last picture is held"
+    assert [film.max() for film in video] == [film.min() for film in video] == shown
 
 
 def test_trees() -> None:

@@ -202,7 +202,16 @@ def test_gymnasiums_functional_ids_are_those_of_the_compiled_envs(make: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "config", [{"num_envs": 2.0}, {"num_envs": "2"}, {"num_envs": None}, {"seed": 1.5}, {"num_envs": 1, "seed": [1.5]}]
+    "config",
+    [
+        {"num_envs": 2.0},
+        {"num_envs": "2"},
+        {"num_envs": None},
+        {"seed": 1.5},
+        {"seed": "12"},
+        {"num_envs": 1, "seed": [1.5]},
+    ],
+    ids=str,
 )
 def test_numbers_of_the_wrong_kind_are_type_errors(make: Any, config: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="expected an int") as caught:
@@ -211,7 +220,7 @@ def test_numbers_of_the_wrong_kind_are_type_errors(make: Any, config: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "config", [{"env_seed": 3}, {"env_seed": None}, {"reward_threshold": "a"}, {"nope": 1}], ids=str
+    "config", [{"env_seed": 3}, {"env_seed": "12"}, {"env_seed": None}, {"reward_threshold": "a"}, {"nope": 1}], ids=str
 )
 def test_what_is_no_value_at_all_is_of_both_kinds(make: Any, config: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(config))) as caught:
@@ -363,6 +372,10 @@ def test_negative_seeds_are_seeds(make: Any) -> None:
     np.testing.assert_array_equal(whole[2:], first_obs(make, num_envs=2, seed=0))
     np.testing.assert_array_equal(whole[:2], first_obs(make, num_envs=2, seed=[-2, -1]))
     assert len(np.unique(whole[:, 0])) == 4
+    pool = make(num_envs=4)
+    np.testing.assert_array_equal(pool.reset(seed=-2)[0], whole)
+    np.testing.assert_array_equal(pool.reset(np.array([3, 1]), seed=-2)[0], whole[[3, 1]])
+    np.testing.assert_array_equal(pool.reset([1, 2], seed=[-1, 0])[0], whole[1:3])
 
 
 def test_no_seed_draws_one_and_shows_it(make: Any) -> None:

@@ -125,6 +125,15 @@ def test_envs_functions_and_their_arguments(pool: Callable[..., AsyncEnvPool]) -
     assert [env.limit for env in pool([Walk] * 2, create_env_kwargs=[{"limit": 3}, {"limit": 4}]).envs] == [3, 4]
 
 
+def test_an_env_that_exists_is_open_until_the_pool_closes(pool: Callable[..., AsyncEnvPool]) -> None:
+    walk = Walk()
+    env = pool([walk])
+    assert not walk.is_closed
+    assert env.envs == [walk]
+    env.close()
+    assert walk.is_closed
+
+
 # ---------------------------------------------------------------------- all together
 
 
@@ -240,6 +249,29 @@ def test_some_envs_are_reset(pool: Callable[..., AsyncEnvPool]) -> None:
     assert indices(env.async_reset_recv(min_get=3)) == [0, 1, 2]
     env.async_reset_send(env_index=[0], start=30.0)
     assert (env.async_reset_recv()["place"] >= 30).all()
+
+
+def test_results_tell_what_was_sent_whatever_becomes_of_it(pool: Callable[..., AsyncEnvPool]) -> None:
+    env = pool([Walk] * 2)
+    td = env.reset().set("action", torch.ones(2, 3))
+    env.async_step_send(td)
+    td["action"].zero_()
+    td["note"] = torch.ones(2)
+    out = env.async_step_recv(min_get=2)
+    assert (out["action"] == 1).all()
+    assert "note" not in out
+    env.async_step_send(td[0].set("action", torch.ones(3)), env_index=0)
+    td["count"].fill_(7)
+    assert env.async_step_recv(env_index=0)["count"].tolist() == [0]
+
+
+def test_a_reset_returns_no_masks(pool: Callable[..., AsyncEnvPool]) -> None:
+    env = pool([partial(Walk, batch_size=(2,))] * 2)
+    td = env.rand_step(env.reset())["next"].exclude("reward")
+    env.async_reset_send(td.set("_reset", torch.tensor([[True, False]] * 2).unsqueeze(-1)), env_index=[0, 1])
+    out = env.async_reset_recv(min_get=2)
+    assert "_reset" not in out
+    assert out["count"].squeeze(-1).tolist() == [[0, 1], [0, 1]]
 
 
 def test_steps_and_resets_in_one(pool: Callable[..., AsyncEnvPool]) -> None:

@@ -360,13 +360,21 @@ def test_one_env_may_stay_in_this_process() -> None:
     assert isinstance(env, SerialEnv)
 
 
-def test_a_policy_is_no_place_to_be_pickled_in(parallel: Callable[..., ParallelEnv]) -> None:
+def test_lists_begin_anew_row_by_row(parallel: Callable[..., ParallelEnv]) -> None:
+    env = parallel(2, Story)
+    td = env.step_mdp(env.rand_step(env.reset()))
+    td = env.reset(td.set("_reset", torch.tensor([[True], [False]])))
+    assert [len(row["tokens"]) for row in td.unbind(0)] == [1, 2]
+
+
+def test_a_copy_makes_its_own_envs(parallel: Callable[..., ParallelEnv]) -> None:
     import copy
 
     env = parallel(2, Walk)
     env.reset()
     other = copy.copy(env)
     assert other.is_closed
+    assert not env.is_closed
     assert other.reset()["count"].shape == (2, 1)
     other.close()
 

@@ -186,6 +186,18 @@ def test_truncated_keys_are_for_the_envs_to_add() -> None:
         walks(2).add_truncated_keys()
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_makes_its_own_envs(copied: Any) -> None:
+    env = SerialEnv(2, partial(Walk, limit=9))
+    td = env.rand_step(env.reset())
+    twin = copied(env)
+    assert twin.is_closed
+    assert twin.rand_step(twin.reset())["next", "count"].flatten().tolist() == [1, 1]
+    assert env.rand_step(env.step_mdp(td))["next", "count"].flatten().tolist() == [2, 2]
+    twin.close()
+    env.close()
+
+
 def test_one_env_handed_out_twice_is_copied() -> None:
     same = Walk(limit=9)
     env = SerialEnv(2, lambda: same)
@@ -235,6 +247,25 @@ def test_results_do_not_change_later() -> None:
     kept = first.clone()
     env.rand_step(env.step_mdp(first))
     assert_same(first, kept)
+    env.close()
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_an_env_may_write_to_its_tensors_again(apart: bool) -> None:
+    class Reusing(Adder):
+        def _step(self, tensordict: Any) -> Any:
+            return self.memory.set("x", self.memory["x"].add_(1)).copy()
+
+        def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+            self.memory = TensorDict({"x": torch.zeros(1), "reward": torch.zeros(1)}, [])
+            return self.memory.select("x")
+
+    env = SerialEnv(2, Reusing, share_individual_td=apart)
+    root = env.reset()
+    stepped = env.rand_step(root)
+    env.rand_step(root.copy())
+    assert root["x"].flatten().tolist() == [0, 0]
+    assert stepped["next", "x"].flatten().tolist() == [1, 1]
     env.close()
 
 
@@ -288,6 +319,24 @@ def test_texts_and_growing_lists() -> None:
     following = env.step(td)["next"]
     assert following[1]["text"] == "step 1"
     assert following[0]["tokens"].tolist() == [0, 1]
+    env.close()
+
+
+def lengths(td: Any) -> list[int]:
+    return [len(row["tokens"]) for row in td.unbind(0)]
+
+
+def test_lists_grow_and_begin_anew_row_by_row() -> None:
+    env = SerialEnv(2, Story)
+    td = env.step_mdp(env.rand_step(env.reset()))
+    td = env.reset(td.set("_reset", torch.tensor([[True], [False]])))
+    assert lengths(td) == [1, 2]
+    rollout = env.rollout(4, auto_reset=False, tensordict=td, break_when_any_done=False)
+    assert [lengths(step) for step in rollout.unbind(1)] == [[1, 2], [2, 3], [3, 1], [1, 2]]
+    td = env.step_mdp(rollout[:, 0])
+    for mask, expected in (([False, False], [2, 3]), ([True, False], [3, 3])):
+        stepped = env.step(env.rand_action(td.copy()).set("_step", torch.tensor(mask)))
+        assert lengths(stepped["next"]) == expected
     env.close()
 
 
@@ -432,6 +481,19 @@ def test_a_gym_attribute_is_found_behind_its_wrappers() -> None:
     env.close()
 
 
+def test_an_env_that_is_rebuilt_is_the_one_that_is_stepped() -> None:
+    env = SerialEnv(2, partial(GymEnv, "Pendulum-v1", g=9.81))
+    expected = SerialEnv(2, partial(GymEnv, "Pendulum-v1", g=1.62))
+    env.reset()
+    env.rebuild_with_kwargs(g=1.62)
+    assert env.set_seed(0) == expected.set_seed(0)
+    push = torch.ones(2, 1)
+    after = [each.step(each.reset().set("action", push))["next", "observation"] for each in (env, expected)]
+    assert torch.equal(*after)
+    for each in (env, expected):
+        each.close()
+
+
 def test_a_view_shares_the_envs() -> None:
     env = walks(9, 8, 7)
     with pytest.raises(RuntimeError, match="not there"):
@@ -484,6 +546,13 @@ def test_seeds_are_a_chain() -> None:
     assert env.seeds == [[0], [795726461], [2841183792]]
     assert env.set_seed(5, static_seed=True) == 5
     assert [seeds[-1] for seeds in env.seeds] == [5, 5, 5]
+    env.close()
+
+
+def test_seeds_of_batches_in_a_batch_are_one_chain() -> None:
+    env = SerialEnv(2, partial(SerialEnv, 2, Walk))
+    assert env.set_seed(0) == 3018685293
+    assert [seeds for batch in env.seeds for seeds in batch] == [[0], [795726461], [2841183792], [2309840538]]
     env.close()
 
 

@@ -73,6 +73,27 @@ def test_the_data_is_that_of_the_env_behind_it() -> None:
 
 
 @needs_torchrl
+def test_random_actions_are_those_of_the_env_behind_it() -> None:
+    from shoal.faces.torchrl import TicTacToeEnv
+
+    env = to_torchrl(TicTacToeEnv())
+    rollout = env.rollout(30, break_when_any_done=False)
+    assert bool(rollout["mask"].gather(-1, rollout["action"].unsqueeze(-1)).all())
+    alone = env.rand_action()
+    assert alone.batch_size == env.batch_size
+    env.close()
+
+
+@needs_torchrl
+def test_transforms_of_torchrl_may_change_actions() -> None:
+    from torchrl.envs import ActionDiscretizer, TransformedEnv
+
+    env = TransformedEnv(to_torchrl(GymEnv("Pendulum-v1")), ActionDiscretizer(num_intervals=4))
+    assert env.rollout(3).batch_size == (3,)
+    env.close()
+
+
+@needs_torchrl
 def test_torchrl_collects_and_learns_with_ppo() -> None:
     from tensordict.nn import TensorDictModule
     from torchrl import collectors

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensordict import TensorDict, TensorDictBase, assert_close
 from torchrl_cases import BOOL, I64, Adder, Counter, Flags, Talkative, TalkativeAgents, TwoAgents, ints
 
-from shoal.faces.torchrl import StepCounter, env_base, fast_td
+from shoal.faces.torchrl import Composite, SerialEnv, StepCounter, TransformedEnv, Unbounded, env_base, fast_td
 from shoal.faces.torchrl.env import declared, masks, plan, stepping
 
 if TYPE_CHECKING:
@@ -128,6 +128,10 @@ def test_an_episode_that_has_ended_at_reset() -> None:
     with pytest.raises(RuntimeError, match="allow_done_after_reset"):
         Ended().reset()
     assert Ended(allow_done_after_reset=True).reset()["done"].all()
+    for wrap in (lambda make: TransformedEnv(make(), StepCounter()), lambda make: SerialEnv(2, make)):
+        with pytest.raises(RuntimeError, match=r"Ended\._reset.*allow_done_after_reset"):
+            wrap(Ended).reset()
+        assert wrap(lambda: Ended(allow_done_after_reset=True)).reset()["done"].all()
 
 
 def test_dtypes_are_checked_on_request() -> None:
@@ -176,6 +180,21 @@ def test_what_no_spec_declares_stays_under_next(make: Any, locked: bool) -> None
     r = env.rollout(3, return_contiguous=True)
     assert type(env.rollout(3)) is TensorDict
     assert r["next", "extra"].shape == (*env.batch_size, 3, 1)
+
+
+def test_empty_entries_of_the_reward_spec_stay_under_next() -> None:
+    class Hollow(Counter):
+        def __init__(self) -> None:
+            super().__init__(limit=9)
+            self.reward_spec = Composite(reward=Unbounded((1,)), other=Composite())
+
+        def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+            return super()._step(tensordict).set("other", TensorDict())
+
+    r = Hollow().rollout(2)
+    assert type(r) is TensorDict
+    assert r.get("other", None) is None
+    assert r["next", "other"].shape == (2,)
 
 
 def test_what_no_spec_declares_follows_where_the_root_has_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import nn
 from torchrl_cases import BOOL, I64, Adder, Counter, TwoAgents, ints
 
+from shoal.errors import ArgumentError
 from shoal.faces.torchrl import (
     AutoResetEnv,
     Bounded,
@@ -19,11 +21,13 @@ from shoal.faces.torchrl import (
     Composite,
     EnvBase,
     InitTracker,
+    NonTensor,
     OneHot,
     StepCounter,
     TensorDictPrimer,
     TransformedEnv,
     Unbounded,
+    VecGymEnvTransform,
 )
 from shoal.faces.torchrl.env.seeds import next_seed, seed_chain
 
@@ -248,6 +252,25 @@ def test_discrete_actions_of_gymnasium_are_encoded() -> None:
     env.close()
 
 
+def test_texts_are_found_by_trying_too() -> None:
+    class Telling(Unspecified):
+        def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+            return super()._reset(tensordict).update({"text": "begin", "inner": {"text": "inside"}})
+
+        def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+            return super()._step(tensordict).update({"text": "step", "inner": {"text": "inside"}})
+
+    def act(td: TensorDictBase) -> TensorDictBase:
+        return td.set("action", torch.zeros(2))
+
+    with pytest.raises(RuntimeError, match="'text'"):
+        Telling().auto_specs_(act, observation_key=["observation", "inner"])
+    env = Telling().auto_specs_(act, observation_key=["observation", "inner", "text"])
+    assert env.full_observation_spec["text"] == NonTensor((), example_data="step")
+    assert isinstance(env.full_observation_spec["inner", "text"], NonTensor)
+    env.check_env_specs()
+
+
 class SelfResetting(Counter):
     """Begins the next episode within its step."""
 
@@ -280,6 +303,40 @@ def test_a_batch_that_resets_itself_in_parts() -> None:
     r = Uneven(limit=3, batch_size=(2,), auto_reset=True).rollout(5, break_when_any_done=False)
     assert r["count"].squeeze(-1).tolist() == [[0, 1, 2, 0, 1], [1, 2, 0, 1, 2]]
     assert r["next", "count"].squeeze(-1).tolist() == [[1, 2, -1, 1, 2], [2, -1, 1, 2, -1]]
+
+
+class Staggered(SelfResetting):
+    """Two rows that reset themselves after two and three steps; a reset of any of them starts both anew."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(batch_size=(2,), **kwargs)
+        self.limit = torch.tensor([[2], [3]])  # type: ignore[assignment]
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        return super()._reset()
+
+
+@pytest.mark.parametrize("wrap", [TransformedEnv, AutoResetEnv.append_transform])
+def test_transforms_around_an_env_that_resets_itself(wrap: Any) -> None:
+    env = wrap(Staggered(auto_reset=True), StepCounter())
+    r = env.rollout(6, break_when_any_done=False)
+    assert env.n_resets == 1
+    assert r["count"].squeeze(-1).tolist() == [[0, 1, 0, 1, 0, 1], [0, 1, 2, 0, 1, 2]]
+    assert torch.equal(r["step_count"], r["count"])
+
+
+def test_nothing_comes_before_the_transform_that_sorts() -> None:
+    env = SelfResetting(auto_reset=True)
+    assert len(env.insert_transform(1, StepCounter()).transform) == 2
+    for index in (0, -2):
+        with pytest.raises(ArgumentError, match="which comes first"):
+            env.insert_transform(index, StepCounter())
+
+
+@pytest.mark.parametrize(("mark", "last"), [(math.nan, 0), (-7, -7), (torch.tensor(5.0), 5)])
+def test_last_observations_that_a_vector_env_does_not_return_are_marked(mark: Any, last: int) -> None:
+    env = AutoResetEnv(SelfResetting(limit=2), VecGymEnvTransform(missing_obs_value=mark))
+    assert ints(env.rollout(2)["next", "count"]) == [1, last]
 
 
 class Recurrent(nn.Module):

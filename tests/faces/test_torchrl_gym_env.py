@@ -168,6 +168,31 @@ def test_frames_are_skipped() -> None:
             GymWrapper(Echo(), frame_skip=wrong)
 
 
+class TensorFlags(GymLikeEnv):
+    """Has flags that are tensors: those of ``Echo``."""
+
+    def _build_env(self, env: Any) -> Any:
+        return env
+
+    def _make_specs(self, env: Any) -> None:
+        self.observation_spec = Composite(observation=Unbounded((3,)))
+        self.action_spec = Categorical(2, shape=())
+
+    def _output_transform(self, step_outputs: Any) -> tuple[Any, Any, Any, Any, Any, Any]:
+        obs, reward, terminated, truncated, info = step_outputs
+        ended, cut = torch.tensor([terminated]), torch.tensor([truncated])
+        return obs, reward, ended, cut, ended | cut, info
+
+    def _reset_output_transform(self, reset_outputs: Any) -> tuple[Any, Any]:
+        obs, info = reset_outputs
+        return obs, info
+
+
+def test_frames_are_skipped_whatever_the_flags_are() -> None:
+    td = TensorFlags(env=Echo(length=7), frame_skip=3).rollout(10)
+    assert td["next", "reward"].flatten().tolist() == [6, 15, 7]
+
+
 class Skipping(Echo):
     """Repeats actions by itself."""
 

@@ -234,6 +234,18 @@ def test_options_of_many() -> None:
         GymEnv("CartPole-v1", pool_kwargs={"engine": "serial"})
 
 
+@pytest.mark.parametrize("owned", [True, False])
+def test_frames_are_skipped_until_any_env_ends(owned: bool) -> None:
+    pool = shoal.make_vec([partial(Echo, length=n) for n in (5, 9)], autoreset="disabled", engine="serial", copy=owned)
+    gymnasiums = SyncVectorEnv([partial(Echo, length=n) for n in (5, 9)], autoreset_mode=AutoresetMode.SAME_STEP)
+    for envs in (GymWrapper(pool, frame_skip=2), GymWrapper(gymnasiums, frame_skip=2)):
+        td = envs.rollout(4, break_when_any_done=False)
+        # Rewards are 1, 2, 3, ...; the third step has one frame, because the first env ends with it.
+        assert td["next", "reward"].squeeze(-1).tolist() == [[3, 7, 5, 3], [3, 7, 5, 13]]
+        assert td["next", "done"].squeeze(-1).tolist() == [[False, False, True, False], [False] * 4]
+        envs.close()
+
+
 def test_actions_may_leave_their_bounds_as_with_a_single_env() -> None:
     one = GymEnv("Pendulum-v1")
     envs = GymEnv("Pendulum-v1", num_envs=2, pool_kwargs={"engine": "serial"})

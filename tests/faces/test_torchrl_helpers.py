@@ -100,6 +100,19 @@ def test_the_next_step_takes_the_place_of_this_one() -> None:
         step_mdp(TensorDict({"a": 1}))
 
 
+def test_an_action_is_not_carried_on_wherever_it_is() -> None:
+    td = TensorDict({"obs": 0, "action": 1, "next": {"obs": 1, "action": 2}})
+    assert step_mdp(td).to_dict() == {"obs": 1}
+    assert step_mdp(td, exclude_action=False)["action"] == 2
+
+
+def test_rows_whose_shapes_differ_only_after_the_step() -> None:
+    following = LazyStackedTensorDict.lazy_stack([TensorDict({"o": torch.ones(n)}) for n in (2, 3)], 0)
+    out = step_mdp(TensorDict({"o": torch.zeros(2, 1), "kept": torch.zeros(2), "next": following}, [2]))
+    assert [row["o"].tolist() for row in out.unbind(0)] == [[1, 1], [1, 1, 1]]
+    assert out["kept"].shape == (2,)
+
+
 def test_rows_of_different_shapes_go_on_one_by_one() -> None:
     rows = [TensorDict({"o": torch.zeros(n), "next": {"o": torch.ones(n), "reward": 1}}) for n in (2, 3)]
     out = step_mdp(LazyStackedTensorDict.lazy_stack(rows, 0))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict, TensorDictBase
 from torchrl_cases import BOOL, I64, Adder, Counter, TwoAgents, ints
 
-from shoal.faces.torchrl import Categorical, Composite, EnvBase, NonTensor, Unbounded
+from shoal.faces.torchrl import Categorical, Composite, EnvBase, NonTensor, PendulumEnv, SerialEnv, Unbounded
 from shoal.faces.torchrl.env.masks import over, select
 
 SIZES = st.integers(1, 5)
@@ -110,6 +110,41 @@ class ThreeLevels(EnvBase):
 
     def _set_seed(self, seed: int | None) -> None:
         pass
+
+
+class Team(EnvBase):
+    """Two groups that end at ``limit`` together, and a clock that belongs to neither."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit, self.time = limit, 0
+        flag = Categorical(2, shape=(1,), dtype=BOOL)
+        groups = {group: Composite(done=flag.clone()) for group in ("red", "blue")}
+        self.observation_spec = Composite(clock=Unbounded((1,), dtype=I64), shared=Composite(note=NonTensor(())))
+        self.action_spec, self.reward_spec = Categorical(2), Unbounded((1,))
+        self.done_spec = Composite(groups)
+
+    def _shown(self) -> TensorDict:
+        return TensorDict({"clock": torch.tensor([self.time]), "shared": {"note": NonTensorData(str(self.time))}})
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        self.time = 0
+        return self._shown()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        self.time += 1
+        ended = torch.tensor([self.time >= self.limit])
+        return self._shown().update({"reward": torch.ones(1), "red": {"done": ended}, "blue": {"done": ended}})
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+
+def test_what_lies_beside_the_groups_is_kept_in_rows_that_are_not_reset() -> None:
+    env = SerialEnv(2, [lambda: Team(2), lambda: Team(9)])
+    rollout = env.rollout(5, break_when_any_done=False)
+    assert rollout["clock"].squeeze(-1).tolist() == [[0, 1, 0, 1, 0], [0, 1, 2, 3, 4]]
+    assert [row["shared", "note"] for row in rollout[1]] == list("01234")
 
 
 @pytest.mark.parametrize("above", [True, None, False])
@@ -255,6 +290,24 @@ def test_a_mask_reaches_over_all_trailing_dims(size: int, trailing: list[int], w
     assert torch.equal(chosen.reshape(size, -1).all(-1), mask)
 
 
+def test_single_numbers_are_kept_where_no_step_is_made() -> None:
+    env = PendulumEnv()
+    td = env.rand_action(env.reset())
+    following = env.step(td.copy().set("_step", torch.tensor(False)))["next"]
+    assert following["th"].shape == ()
+    assert following["th"] == td["th"]
+
+
+@pytest.mark.parametrize("mask", [True, False])
+def test_a_mask_of_one_env_is_for_all_agents(mask: bool) -> None:
+    def agents(value: float) -> TensorDict:
+        parts = [TensorDict({"obs": torch.full((width,), value)}) for width in (2, 3)]
+        return TensorDict({"agents": LazyStackedTensorDict(*parts, stack_dim=0)})
+
+    chosen = select(torch.tensor(mask), agents(1.0), agents(0.0))
+    assert [row["obs"].tolist() for row in chosen["agents"].unbind(0)] == [[mask] * 2, [mask] * 3]
+
+
 def test_rows_of_different_shapes_are_chosen_one_by_one() -> None:
     def stack(value: float) -> LazyStackedTensorDict:
         parts = [TensorDict({"obs": torch.full((width,), value)}, []) for width in (2, 3)]
@@ -278,6 +331,30 @@ class Speaker(Counter):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         return super()._step(tensordict).set("said", NonTensorData(f"step {int(self.count)}"))
+
+
+class SpeakingAdder(Adder):
+    """Says whether it has been stepped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_spec = Composite(x=Unbounded((1,)), said=NonTensor(()))
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        return super()._reset(tensordict).update({"said": "old"})
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return super()._step(tensordict).update({"said": "new", "extra": torch.ones(tensordict.batch_size)})
+
+
+@pytest.mark.parametrize("size", [(4,), (2, 2)])
+def test_rows_of_any_batch_keep_their_objects(size: tuple[int, ...]) -> None:
+    env = SpeakingAdder()
+    td = env.rand_action(env.reset(TensorDict(batch_size=size)))
+    td["_step"] = torch.tensor([True, False, False, True]).reshape(size)
+    following = env.step(td)["next"].reshape(-1)
+    assert following.get("said").tolist() == ["new", "old", "old", "new"]
+    assert ints(following["extra"]) == ints(following["reward"]) == [1.0, 0.0, 0.0, 1.0]
 
 
 def test_objects_are_kept_too() -> None:

@@ -35,6 +35,7 @@ BOTH_WAYS = [
     (spaces.Box(-1, 1, (2,)), Bounded(-1, 1, shape=(2,))),
     (spaces.Box(-np.inf, np.inf, (2,)), Unbounded((2,))),
     (spaces.Box(0, 255, (4, 4, 3), np.uint8), Unbounded((4, 4, 3), dtype=torch.uint8)),
+    (spaces.Box(0, 1, (2,), bool), Unbounded((2,), dtype=torch.bool)),
     (spaces.Box(0, 7, (2,), np.int32), Bounded(0, 7, shape=(2,), dtype=torch.int32)),
     (spaces.Discrete(3), OneHot(3, dtype=torch.int64)),
     (spaces.MultiDiscrete([3, 2]), MultiOneHot((3, 2), dtype=torch.int64)),

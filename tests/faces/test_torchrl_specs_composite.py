@@ -186,17 +186,67 @@ def test_batch_dims_change_without_the_others() -> None:
         spec.expand(3, 5)
 
 
-def test_gaps_are_filled() -> None:
-    spec = Composite(a=Unbounded((2,)), g=Composite(n=Categorical(3)))
-    data = spec.zeros_update(TensorDict({"a": torch.ones(5, 2)}, [5]))
-    assert data["a"].sum() == 10
+def test_an_update_sets_all_entries_of_the_spec_and_no_others() -> None:
+    spec = Composite(a=Unbounded((2,)), g=Composite(n=Categorical(3)), free=None)
+    data = TensorDict({"a": torch.ones(5, 2), "other": torch.ones(5)}, [5])
+    assert spec.zeros_update(data) is data
+    assert data["a"].sum() == 0
     assert data["g", "n"].tolist() == [0] * 5
+    assert data["other"].sum() == 5
+    assert spec.ones_update(data)["g", "n"].tolist() == [1] * 5
+    assert spec.rand_update(data)["a"].unique().numel() == 10
+    lazy = torch.stack(pair(), 0)
+    assert lazy.zeros_update(lazy.rand())[1]["obs"].tolist() == [0] * 4
+
+
+def test_names_follow_the_dims() -> None:
+    spec = Composite(a=Unbounded((2, 3)), g=Composite(b=Unbounded((2,)), shape=(2,)), shape=(2,), names=["batch"])
+    assert spec.names == spec.zero().names == spec["g"].names == spec.zero()["g"].names == ["batch"]
+    assert spec.rand((5,)).names == spec.unsqueeze(0).names == [None, "batch"]
+    wide = spec.expand(4, 2).refine_names("time", ...)
+    assert wide.names == ["time", "batch"]
+    assert wide[0].names == wide.unbind(0)[0].names == wide[:1].squeeze().names == ["batch"]
+    assert wide[:, 0].names == wide[[0, 2], 1:].squeeze(-1).names == ["time"]
+    assert (wide[None, ..., 1].names, wide[[0, 1], [0, 1]].names) == ([None, "time"], [None])
+    assert wide.clone().names == wide.to("cpu").names == pickle.loads(pickle.dumps(wide)).names == wide.names
+    assert torch.stack([spec, spec.clone()], 1).names == ["batch", None]
+    assert torch.stack([spec, Composite(shape=(2,), names=["batch"])], 0).names == [None, "batch"]
+    assert wide.reshape(8).names == Composite(shape=(2,)).names == [None]
+    with pytest.raises(RuntimeError, match=r"\['batch'\] cannot be refined to \['row'\]"):
+        spec.refine_names("row")
+    with pytest.raises(ValueError, match="each of the 1 dims"):
+        spec.names = ["a", "b"]
+    spec.shape = ()
+    assert spec.names == []
+
+
+def test_a_composite_keeps_how_it_is_to_be_stepped() -> None:
+    spec = Composite(a=Unbounded((2, 3)), shape=(2,), step_mdp_static=True)
+    assert all(other.step_mdp_static for other in (spec, spec.clone(), spec[0], spec.empty()))
+
+
+def test_only_selected_entries_are_type_checked() -> None:
+    spec = Composite(a=Unbounded((1,)), g=Composite(b=Unbounded((1,)), c=Categorical(2)))
+    data = TensorDict(a=torch.zeros(1), g={"b": torch.zeros(1), "c": torch.tensor(0.0)})
+    spec.type_check(data, selected_keys="a")
+    spec.type_check(data, selected_keys=["a", ("g", "b")])
+    for selected in ("g", ("g", "c"), [("g", "c")], None):
+        with pytest.raises(TypeError, match="'c'"):
+            spec.type_check(data, selected_keys=selected)
+
+
+@pytest.mark.parametrize("dim", [5, 2, -3])
+def test_specs_are_stacked_only_along_a_dim_that_there_can_be(dim: int) -> None:
+    for other in (Unbounded((2,)), Unbounded((3,))):
+        with pytest.raises(ValueError, match=f"stack: dim {dim}"):
+            torch.stack([Unbounded((2,)), other], dim)
 
 
 def test_a_lock_holds_for_the_tree() -> None:
     spec = Composite(a=Composite(b=Unbounded((1,))))
     child = spec["a"]
     spec.lock_()
+    assert child.locked
     with pytest.raises(RuntimeError, match="locked"):
         spec.set("z", Categorical(2))
     with pytest.raises(RuntimeError, match="locked"):

@@ -15,7 +15,7 @@ import numpy as np  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from tensordict import NonTensorData  # noqa: E402
-from torchrl_specs import LEAVES, SHAPES  # noqa: E402
+from torchrl_specs import FLOATS, LEAVES, SHAPES  # noqa: E402
 
 from shoal.faces.torchrl import (  # noqa: E402
     Binary,
@@ -34,6 +34,7 @@ from shoal.faces.torchrl import (  # noqa: E402
     UnboundedContinuous,
     UnboundedDiscrete,
 )
+from shoal.faces.torchrl.specs import ContinuousBox  # noqa: E402
 
 LAWS = settings(max_examples=60, deadline=None)
 
@@ -166,6 +167,77 @@ def test_wide_and_infinite_bounds_are_drawn_from_without_nan() -> None:
     assert spec.is_in(spec.rand((100,)))
 
 
+def test_bounds_are_those_of_the_space_however_they_are_changed() -> None:
+    spec = Bounded(-1, 1, shape=(3,))
+    before = spec.clone()
+    spec.rand()
+    spec.space.low = spec.space.low * 5  # type: ignore[union-attr]
+    assert spec.low.tolist() == [-5, -5, -5]
+    assert spec.is_in(torch.full((3,), -4.0))
+    assert bool((spec.rand((100,)) < -1).any())
+    spec.space.high.fill_(9)  # type: ignore[union-attr]
+    assert bool((spec.rand((100,)) > 1).any())
+    assert spec != before
+    assert before == Bounded(-1, 1, shape=(3,))
+    spec.space = ContinuousBox(torch.zeros(3), torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+    assert spec.project(torch.full((3,), 9.0)).tolist() == [1, 2, 3]
+    assert spec.rand().dtype is torch.float32
+    with pytest.raises(AttributeError, match="low"):
+        spec.low = torch.zeros(3)  # type: ignore[misc]
+
+
+def test_other_bounds_and_another_shape_come_in_any_order() -> None:
+    low, high = torch.zeros(2, 3), torch.arange(6.0).reshape(2, 3)
+    for bounds_first in (True, False):
+        spec = Bounded(-1, 1, shape=(3,))
+        box = spec.space
+        if not bounds_first:
+            spec.shape = torch.Size([2, 3])
+        box.low, box.high = low, high
+        if bounds_first:
+            spec.shape = (2, 3)
+        assert spec == Bounded(low, high)
+        assert spec.is_in(spec.rand())
+
+
+@LAWS
+@given(LEAVES.filter(lambda spec: getattr(spec, "mask", None) is None), FLOATS)
+def test_shape_and_dtype_can_be_set(spec: TensorSpec, dtype: torch.dtype) -> None:
+    plain, shape = spec.clone(), (2, *spec.shape)
+    spec.dtype = dtype
+    assert spec == plain.to(dtype)
+    assert spec.rand().dtype is dtype
+    spec.shape = shape
+    assert spec == plain.to(dtype).expand(shape)
+    value = spec.rand()
+    assert value.shape == shape
+    assert spec.is_in(value)
+
+
+@pytest.mark.parametrize("spec", [Unbounded((3,)), Bounded(-1, 1, shape=(3,)), Categorical(3), OneHot(3), Binary(3)])
+def test_a_device_can_be_set(spec: TensorSpec) -> None:
+    spec.device = "meta"
+    assert spec.zero().device == spec.device == torch.device("meta")
+
+
+def test_the_last_dim_of_vectors_is_kept_when_a_shape_is_set() -> None:
+    for spec in (OneHot(3), MultiOneHot((2, 1)), MultiCategorical((2, 2, 2))):
+        with pytest.raises(ValueError, match="shape"):
+            spec.shape = (2, 4)
+        assert spec.shape == (3,)
+
+
+def test_a_space_of_choices_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError, match="n"):
+        Categorical(3).space.n = 4  # type: ignore[misc, union-attr]
+
+
+def test_bools_have_bounds_too() -> None:
+    spec = Bounded(0, 1, shape=(2,), dtype=torch.bool)
+    assert set(spec.rand((50,)).reshape(-1).tolist()) == {False, True}
+    assert spec.project(torch.tensor([3.0, 0.0])).tolist() == [True, False]
+
+
 def test_every_integer_of_a_range_is_drawn() -> None:
     spec = Bounded(torch.tensor([0, 3]), torch.tensor([2, 4]), dtype=torch.int64)
     drawn = spec.rand((300,))
@@ -205,6 +277,8 @@ def test_what_cannot_be_encoded_is_said() -> None:
         OneHot(3).encode(3)
     with pytest.raises(TypeError, match="Categorical"):
         Categorical(3).encode("left")
+    with pytest.raises(ValueError, match=r"widths \(3, 2\) encodes 2 choices, got choices of shape \(5,\)"):
+        MultiOneHot((3, 2)).encode(np.zeros(5))
     with pytest.raises(AssertionError, match=r"dtype torch\.float32, expected torch\.int64"):
         Categorical(3).assert_is_in(torch.tensor(1.0))
 
@@ -223,6 +297,21 @@ def test_a_register_numbers_what_it_sees() -> None:
     assert spec.to_numpy(spec.encode("left")) == "left"
     with pytest.raises(AssertionError, match="up"):
         spec.encode("up")
+    start = OneHot(2, use_register=True)
+    start.clone().encode("left")
+    assert start.encode("right").tolist() == [True, False]
+
+
+def test_one_of_many_choices_takes_no_table_of_them() -> None:
+    spec = OneHot(3000, dtype=torch.int64)
+    value = spec.rand()
+    assert spec.is_in(value)
+    assert spec.encode(2999)[-1] == 1
+    assert spec.encode([5, 7]).argmax(-1).tolist() == [5, 7]
+    assert not spec.is_in(torch.ones_like(value))
+    few = OneHot(200)
+    few.rand()
+    assert max(len(pickle.dumps(spec)), len(pickle.dumps(few))) < 1000
 
 
 def test_masks_hold_for_batches_of_values() -> None:
@@ -243,6 +332,9 @@ def test_index_gathers_what_a_value_points_at() -> None:
     assert Categorical(3).index(torch.tensor(1), table).item() == 20
     assert OneHot(3).index(OneHot(3).encode(2), table).tolist() == [30]
     assert MultiOneHot((3, 2)).index(MultiOneHot((3, 2)).encode([2, 1]), torch.arange(5)).tolist() == [2, 4]
+    assert MultiCategorical((3, 2)).index(torch.tensor([2, 1]), table).tolist() == [30, 20]
+    assert MultiCategorical((3, 2)).index(torch.tensor([1, 1]), table.expand(2, 3)).tolist() == [[20, 20], [20, 20]]
+    assert MultiCategorical((3,)).index(torch.tensor(2), table).item() == 30
 
 
 def test_one_hot_and_categorical_become_each_other() -> None:
@@ -302,6 +394,22 @@ def test_shapes_that_make_no_sense_are_refused() -> None:
         Unbounded((3, 2))[3]
     with pytest.raises(IndexError, match="too many"):
         Unbounded((3, 2))[0, 0, 0]
+
+
+@pytest.mark.parametrize("spec", [OneHot(3), MultiOneHot((2, 1)), MultiCategorical((3, 2)), Categorical(3, shape=(4,))])
+def test_a_dim_of_another_size_than_one_is_not_squeezed(spec: Any) -> None:
+    assert spec.squeeze(-1) is spec
+    assert spec.squeeze(0) is spec
+    with pytest.raises(IndexError, match="dim 9"):
+        spec.squeeze(9)
+
+
+@pytest.mark.parametrize("spec", [Categorical(3), Unbounded(()), Composite()])
+def test_a_spec_without_dims_is_reshaped_like_a_tensor(spec: Any) -> None:
+    assert spec.view(()) == spec
+    assert spec.view(1).shape == spec.flatten().shape == (1,)
+    with pytest.raises(IndexError, match="dim 1"):
+        spec.flatten(1, 0)
 
 
 def test_indices_of_all_kinds_pick_what_they_pick_from_a_tensor() -> None:

@@ -7,18 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NonTensorData, TensorDict, TensorDictBase
 from torchrl_cases import BOOL, I64, Adder, Counter, TwoAgents, ints, rows
 
+from shoal.errors import StateError
 from shoal.faces.torchrl import (
     ActionMask,
     Bounded,
     Categorical,
+    CatFrames,
     Compose,
     Composite,
     ConditionalSkip,
     InitTracker,
+    NonTensor,
+    ObservationNorm,
+    RewardScaling,
     RewardSum,
+    SerialEnv,
     StepCounter,
     TensorDictPrimer,
     Transform,
@@ -157,6 +163,42 @@ def test_chains_can_be_changed() -> None:
     assert single.observation_keys == ["count", "step_count"]
     single.append_transform(InitTracker())
     assert len(single.transform) == 2
+    several = TransformedEnv(Counter(), Compose(transforms=[StepCounter(), InitTracker(), RewardSum()]))
+    del several.transform[1:]
+    assert several.observation_keys == ["count", "step_count"]
+    with pytest.raises(ValueError, match="not both"):
+        Compose(StepCounter(), transforms=[InitTracker()])
+
+
+def test_specs_pass_through_chains_and_lone_leaves_through_transforms() -> None:
+    norm = ObservationNorm(1.0, 2.0, ["x"], in_keys_inv=["action"])
+    for change in (Compose(norm.clone()).transform_observation_spec, norm.transform_observation_spec):
+        assert change(Composite(x=Bounded(0, 1, (3,))))["x"] == Bounded(1, 3, (3,))
+    assert norm.transform_observation_spec(Bounded(0, 1, (3,))) == Bounded(1, 3, (3,))  # type: ignore[arg-type, comparison-overlap]
+    assert norm.transform_action_spec(Bounded(0, 1, (3,))) == Bounded(1, 3, (3,))  # type: ignore[arg-type, comparison-overlap]
+    chain = Compose(Shifted(1.0, "push"), norm)
+    assert list(chain.transform_action_spec(Composite(action=Unbounded((3,)))).keys()) == ["push"]
+    assert list(chain.transform_reward_spec(Composite(reward=Unbounded((1,)))).keys()) == ["reward"]
+    assert CatFrames(3, -1, ["x"]).transform_observation_spec(Unbounded((3,))).shape == (9,)  # type: ignore[arg-type]
+
+
+def test_the_state_of_a_transformed_env_is_that_of_its_transforms() -> None:
+    env = TransformedEnv(Counter(), ObservationNorm(1.0, 2.0, ["count"], standard_normal=True))
+    state = env.state_dict()
+    assert {name: value.item() for name, value in state.items()} == {"loc": 1.0, "scale": 2.0, "standard_normal": True}
+    for names in (state, {f"transform.{name}": value for name, value in state.items()}):
+        fresh = TransformedEnv(Counter(), ObservationNorm(in_keys=["count"]))
+        fresh.load_state_dict(names)
+        assert ints(fresh.reset(start=5)["count"]) == [2.0]
+    outer = TransformedEnv(env, Compose(RewardScaling(0.0, 3.0)), auto_unwrap=False)
+    assert set(outer.state_dict()) == {
+        *(f"transforms.0.{name}" for name in state),
+        *(f"base_env.{name}" for name in state),
+    }
+    outer.load_state_dict(outer.state_dict())
+    batch = TransformedEnv(SerialEnv(2, Counter), RewardScaling(0.0, 3.0))
+    assert set(batch.state_dict()) == set(state)
+    assert batch.is_closed
 
 
 def test_callables_are_transforms() -> None:
@@ -309,6 +351,50 @@ def test_rewards_are_summed() -> None:
     assert as_reward.reward_keys == ["episode_reward", "reward"]
     with pytest.raises(ValueError, match="as many"):
         RewardSum(in_keys=["reward"], out_keys=["a", "b"])
+    with pytest.raises(ValueError, match="as many"):
+        TransformedEnv(Counter(), RewardSum(out_keys=["a", "b"])).observation_keys  # noqa: B018
+
+
+def test_each_reward_has_a_sum_of_its_own() -> None:
+    class Priced(Counter):
+        def __init__(self) -> None:
+            super().__init__(limit=9)
+            self.reward_spec = Composite(speed=Unbounded((1,)), cost=Unbounded((1,)))
+
+        def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+            out = super()._step(tensordict)
+            reward = out.pop("reward")
+            return out.update({"speed": reward, "cost": 3 * reward})
+
+    env = TransformedEnv(Priced(), RewardSum())
+    assert (env.transform.in_keys, env.transform.out_keys) == (["cost", "speed"], ["episode_cost", "episode_speed"])
+    following = env.rollout(2)["next"]
+    assert ints(following["episode_speed"]) == [1.0, 2.0]
+    assert ints(following["episode_cost"]) == [3.0, 6.0]
+    assert (RewardSum().in_keys, RewardSum().out_keys) == (["reward"], ["episode_reward"])
+    assert RewardSum(in_keys=["gain", ("a", "r")]).out_keys == ["episode_gain", ("a", "episode_r")]
+
+
+def test_sums_that_are_rewards_go_on() -> None:
+    env = TransformedEnv(Counter(limit=2), Compose(RewardSum(reward_spec=True), ConditionalSkip(Every())))
+    r = env.rollout(6, break_when_any_done=False)
+    assert type(r) is TensorDict
+    assert ints(r["next", "episode_reward"]) == [1.0, 1.0, 2.0, 0.0, 1.0, 1.0]
+    assert r.get("reward", None) is None
+    check_env_specs(TransformedEnv(Counter(limit=2), RewardSum(reward_spec=True)), break_when_any_done="both")
+
+
+def test_transforms_name_the_keys_that_they_use() -> None:
+    env = TransformedEnv(Counter(), Compose(InitTracker(), StepCounter(9), RewardSum()))
+    marks, steps, sums = env.transform
+    assert (marks.init_keys, marks.reset_keys, sums.reset_keys) == (["is_init"], ["_reset"], ["_reset"])
+    assert (steps.step_count_keys, steps.done_keys, steps.truncated_keys) == (["step_count"], ["done"], ["truncated"])
+    nested = TransformedEnv(TwoAgents(), InitTracker())
+    assert nested.transform.init_keys == [("agent0", "is_init"), ("agent1", "is_init")]
+    assert nested.transform.reset_keys == nested.reset_keys
+    assert RewardSum(reset_keys=["_reset"]).reset_keys == ["_reset"]
+    with pytest.raises(StateError, match="TransformedEnv"):
+        StepCounter().done_keys  # noqa: B018
 
 
 class Every:
@@ -378,6 +464,36 @@ def test_entries_for_the_start_of_an_episode() -> None:
     called = TransformedEnv(Counter(), TensorDictPrimer(h=Unbounded((3,)), default_value=lambda: torch.ones(3)))
     assert called.reset()["h"].tolist() == [1.0, 1.0, 1.0]
     assert TensorDictPrimer(h=Unbounded((3,)))(TensorDict(batch_size=[2]))["h"].shape == (2, 3)
+    with pytest.raises(ValueError, match="not both"):
+        TensorDictPrimer(h=Unbounded((3,)), random=True, default_value=1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ("begin", 0.0)),
+        (2.0, ("begin", 2.0)),
+        ({"said": lambda: NonTensorData("hello"), "h": 3.0}, ("hello", 3.0)),
+        ({"said": "hello"}, ("hello", 0.0)),
+    ],
+)
+def test_objects_for_the_start_of_an_episode(value: Any, expected: tuple[str, float]) -> None:
+    specs = {"said": NonTensor((), example_data="begin"), "h": Unbounded((1,))}
+    env = TransformedEnv(Counter(), TensorDictPrimer(specs, default_value=value))
+    root = env.rollout(2)[1]
+    assert (root["said"], root["h"].item()) == expected
+
+
+def test_the_batch_size_is_added_unless_the_specs_say_that_they_have_it() -> None:
+    def shape(*primers: Any, **kwargs: Any) -> list[int]:
+        env = TransformedEnv(Counter(batch_size=(2,)), TensorDictPrimer(*primers, **kwargs))
+        check_env_specs(env)
+        return list(env.reset()["hidden"].shape)
+
+    # A leaf of the same size as the batch may be just that: only its Composite can tell.
+    assert shape(hidden=Unbounded((2,))) == [2, 2]
+    assert shape(Composite(hidden=Unbounded((2, 3)), shape=(2,))) == [2, 3]
+    assert shape(hidden=Unbounded((2, 3)), expand_specs=False) == [2, 3]
 
 
 class Masked(Counter):

@@ -59,7 +59,7 @@ def test_inside_processes_is_outside_the_batch(name: str, close_later: list[Any]
     over_processes = TransformedEnv(ParallelEnv(2, bare(LIMITS), mp_start_method="fork"), CASES[name]())
     close_later += [within, around]
     expected = rolled(around)
-    assert_same(rolled(within), expected)
+    assert_same(rolled(within), expected.exclude(*around._recorded_keys))
     if name != "EndOfLifeTransform":
         close_later.append(over_processes)
         assert_same(rolled(over_processes), expected)
@@ -72,7 +72,7 @@ def counting() -> TransformedEnv:
 def test_statistics_are_shared_without_a_race(close_later: list[Any]) -> None:
     creator = EnvCreator(counting)
     here = creator()
-    statistics = here.state_dict()["transform.transforms.0._extra_state"]
+    statistics = here.state_dict()["transforms.0._extra_state"]
     before = statistics["count", "count"].item()
     env = ParallelEnv(4, creator, mp_start_method="fork", num_processes=2)
     close_later.append(env)

@@ -20,6 +20,7 @@ from shoal.faces.torchrl import (
     Composite,
     ConditionalSkip,
     DoubleToFloat,
+    DTypeCastTransform,
     EndOfLifeTransform,
     EnvCreator,
     ExcludeTransform,
@@ -111,6 +112,11 @@ def test_statistics_of_observations() -> None:
     transform.init_stats(200)
     with pytest.raises(RuntimeError, match="already"):
         transform.init_stats(200)
+    both = TransformedEnv(Machine(5), ObservationNorm(in_keys=["position", "speed"]))
+    with pytest.raises(ValueError, match="must be one of"):
+        both.transform.init_stats(20)
+    both.transform.init_stats(20, key="speed")
+    assert both.transform.loc.shape == (1,)
     seen = env.rollout(200, break_when_any_done=False)["position"]
     assert seen.mean(0).abs().max() < 0.5
     assert (seen.std(0) - 1).abs().max() < 0.5
@@ -139,9 +145,9 @@ def test_running_statistics() -> None:
     frozen = transform.frozen_copy()
     assert frozen(TensorDict({"x": values[:1]}))["x"] == norm(TensorDict({"x": values[:1]}))["x"]
     assert transform.denorm(frozen(TensorDict({"x": values[:1]})))["x"].item() == pytest.approx(-2.0)
-    transform.eval()(TensorDict({"x": values[:1]}))
     assert torch.equal(transform.scale["x"], before)
-    transform.train()(TensorDict({"x": values[:1]}))
+    transform.eval()(TensorDict({"x": values[:1]}))
+    assert not torch.equal(transform.scale["x"], before), "only freeze() stops the learning"
     assert not torch.equal(frozen.scale["x"], before)  # the statistics are still the same ones
 
 
@@ -265,6 +271,9 @@ def test_names() -> None:
     tall = CatTensors(["a", "b"], "all", dim=-2, unsqueeze_if_oor=True)(data(a=NUMBERS, b=-NUMBERS))
     assert tall["all"].shape == (4, 2, 1)
     assert tall.get("a", None) is None
+    given = data(a=NUMBERS, b=-NUMBERS)
+    assert CatTensors(["a", "b"], "all")(given) is given
+    assert list(given.keys()) == ["all"]
 
 
 def test_done_flags_that_are_left_out_stay_out() -> None:
@@ -272,12 +281,29 @@ def test_done_flags_that_are_left_out_stay_out() -> None:
         SelectTransform("count", "reward", "done", keep_dones=False): ["done"],
         ExcludeTransform("terminated"): ["done", "truncated"],
         ExcludeTransform("done"): ["terminated", "truncated"],
+        SelectTransform("count", keep_dones=False): [],
     }
     for transform, left in flags.items():
         env = TransformedEnv(Counter(3).add_truncated_keys(), transform)
         assert env.done_keys == left
         check_env_specs(env, break_when_any_done="both")
-        assert env.rollout(9).shape == (3,)
+        assert env.rollout(9).shape == (3 if left else 9,)
+
+
+def test_rewards_and_flags_are_selected_outside_an_env_too() -> None:
+    flags = dict.fromkeys(("done", "terminated", "truncated"), torch.zeros(4, 1, dtype=torch.bool))
+    given = data(x=NUMBERS, y=NUMBERS, reward=NUMBERS, **flags)
+    assert set(SelectTransform("x")(given).keys()) == {"x", "reward", *flags}
+    assert set(SelectTransform("x", keep_rewards=False)(given).keys()) == {"x", *flags}
+    assert set(SelectTransform("x", keep_dones=False)(given).keys()) == {"x", "reward"}
+
+
+def test_objects_are_filtered_like_tensors() -> None:
+    given = TensorDict({"x": torch.zeros(1), "said": "a", "inner": {"said": "b"}, "hollow": {"deeper": {}}})
+    assert set(ExcludeTransform("said")(given).keys(True)) == {"x", "inner", ("inner", "said")}
+    assert list(SelectTransform("x")(given).keys(True)) == ["x"]
+    assert list(SelectTransform("said")(given).keys(True)) == ["said"]
+    assert set(RemoveEmptySpecs()(given.copy()).keys(True)) == {"x", "said", "inner", ("inner", "said")}
 
 
 @pytest.mark.parametrize(
@@ -373,6 +399,32 @@ def test_intervals_of_actions() -> None:
 # -- episodes ----------------------------------------------------------------------------------------------------------
 
 
+def test_actions_of_the_env_are_recorded_beside_those_of_the_caller() -> None:
+    def discretized(*others: Transform) -> Compose:
+        return Compose(ActionDiscretizer(4, out_action_key="choice"), *others)
+
+    for env in (
+        TransformedEnv(Machine(9), ActionDiscretizer(4, out_action_key="choice")),
+        TransformedEnv(
+            Machine(9), discretized(DTypeCastTransform(torch.float32, torch.float64), SelectTransform("position"))
+        ),
+        TransformedEnv(TransformedEnv(Machine(9), discretized()), FrameSkipTransform(2), auto_unwrap=False),
+        TransformedEnv(
+            TransformedEnv(Machine(9), discretized()),
+            RenameTransform(["time"], ["t"], ["choice"], ["named"]),
+            auto_unwrap=False,
+        ),
+    ):
+        assert (env.full_action_spec.get("action", None), env.state_keys) == (None, ["action"])
+        check_env_specs(env)
+        r = env.rollout(3, actions=[torch.tensor([0, 3])] * 3)
+        assert r["action"].tolist() == [[-0.75, 3.5]] * 3
+    batch = SerialEnv(2, lambda: TransformedEnv(Machine(9), discretized()))
+    assert batch.state_keys == []
+    check_env_specs(batch)
+    batch.close()
+
+
 def test_episodes_are_numbered() -> None:
     counter = TrajCounter()
     env = TransformedEnv(Counter(2, (2,)), counter)
@@ -411,3 +463,18 @@ def test_hashes() -> None:
     changed = large.clone()
     changed[2500] = 1
     assert not torch.equal(Hash.reproducible_hash(large), Hash.reproducible_hash(changed))
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_hashes_are_inverted_at_resets(chained: bool) -> None:
+    class Kept(Adder):
+        def _reset(self, tensordict: Any = None, **kwargs: Any) -> Any:
+            fresh = super()._reset(tensordict)
+            return fresh if tensordict is None else fresh.update(tensordict.select("x", strict=False))
+
+    hashes = Hash(["x"], ["hash"], ["x"], ["hash"], hash_fn=lambda value: value.long() * 7)
+    env = TransformedEnv(Kept(), Compose(StepCounter(), hashes) if chained else hashes)
+    following = env.step(env.reset().set("action", torch.full((1,), 5.0)))["next"]
+    assert ints(following["hash"]) == [35]
+    assert ints(env.reset(following.select("hash"))["x"]) == [5.0]
+    assert ints(env.reset(TensorDict())["x"]) == [0.0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from kernel_kinds import Drift, Fading
 from twins import fault_of
 
@@ -259,12 +260,16 @@ def test_t11_large_and_infinite_observations_are_numbers(
     dtype: Any, make_pool: Callable[..., shoal.Pool], recwarn: pytest.WarningsRecorder
 ) -> None:
     class Huge(CountingEnv):
+        def __init__(self) -> None:
+            super().__init__(episode_length=50)
+            self.observation_space = spaces.Box(-np.inf, np.inf, (8,), dtype)
+
         def _observe(self, action: float) -> Any:
-            obs = super()._observe(action)
+            obs = super()._observe(action).astype(dtype)
             obs[0], obs[1] = np.finfo(dtype).max, -np.inf
             return obs
 
-    pool = make_pool([partial(Huge, dtype=dtype, episode_length=50)] * 2, engine="serial")
+    pool = make_pool([Huge] * 2, engine="serial")
     pool.reset(seed=1)
     for _ in range(3):
         assert pool.step([0, 0]).obs[0, 0] == np.finfo(dtype).max

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import time
 from functools import partial
 from itertools import count
-from linecache import getline
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 import pytest
+from interrupts import interrupt_at
 
 import shoal
 from shoal.errors import EnvStepError, FaultError, NothingInFlight, StateError, WorkerDied
@@ -22,59 +20,10 @@ from shoal.testing import CountingEnv, read_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
 
-ROOT = str(Path(shoal.__file__).parent)
 SOON_S = 10.0
 BEFORE, CUT, AFTER, FAIL = 3, 1, 2, 0
 """Actions: of the step before the one that is cut short, of that one, of the one after, and one that fails."""
-
-
-def interrupt_at(point: int, call: Callable[[], Any]) -> bool:
-    """Make a call, and raise KeyboardInterrupt at one of the points of shoal's code where Python looks for signals.
-
-    These are the entries of functions, the returns of functions written in C, and the jumps back to the head of a loop.
-
-    Returns:
-        False if there were fewer points.
-    """
-    points: Iterator[int] = count()
-    latest: dict[FrameType, int] = {}
-    is_cut = False
-
-    def is_own(frame: FrameType) -> bool:
-        return not is_cut and frame.f_code.co_filename.startswith(ROOT)
-
-    def pass_by() -> None:
-        nonlocal is_cut
-        if next(points) == point:
-            is_cut = True
-            raise KeyboardInterrupt
-
-    def profile(frame: FrameType, event: str, argument: Any) -> None:
-        if event in ("call", "c_return") and is_own(frame):
-            pass_by()
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        if not is_own(frame):
-            return None
-        if event == "line":
-            before, latest[frame] = latest.get(frame, 0), frame.f_lineno
-            text = getline(frame.f_code.co_filename, frame.f_lineno).strip()
-            if frame.f_lineno < before and text.startswith(("for ", "while ")):
-                pass_by()
-        return trace
-
-    sys.settrace(trace)
-    sys.setprofile(profile)
-    try:
-        call()
-    except KeyboardInterrupt:
-        assert is_cut
-    finally:
-        sys.setprofile(None)
-        sys.settrace(None)
-    return is_cut
 
 
 def take_what_is_left(pool: shoal.Pool) -> None:

@@ -132,3 +132,32 @@ def test_t15_a_second_ctrl_c_while_the_pool_closes_leaves_nothing_either() -> No
             os.killpg(trainer.process.pid, signal.SIGINT)
         ended = trainer.end()
     assert ended.code in (-signal.SIGINT, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_t15_ctrl_c_while_the_program_closes_its_pool_leaves_nothing_either(method: str) -> None:
+    code = dedent("""
+        import os, signal, sys, time
+        import shoal
+        from shoal.testing import CountingEnv
+
+        class Hung(CountingEnv):
+            def __init__(self, trainer):
+                super().__init__()
+                self.trainer = trainer
+
+            def close(self):
+                os.kill(self.trainer, signal.SIGINT)
+                time.sleep(3600)
+
+        options = dict(engine="process", num_workers=1, start_method=sys.argv[1], close_timeout=CLOSE_S)
+        pool = shoal.make_pool(Hung, 2, env_kwargs={"trainer": os.getpid()}, **options)
+        pool.reset(seed=0)
+        print(*pool.engine.pids, flush=True)
+        pool.close()
+    """).replace("CLOSE_S", str(CLOSE_S))
+    with program(code, method) as trainer:
+        ended = trainer.end()
+    assert ended.code == -signal.SIGINT
+    assert ended.num_tracebacks == 1

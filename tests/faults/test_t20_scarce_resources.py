@@ -243,6 +243,45 @@ def test_t20_wherever_the_limit_on_open_files_strikes_nothing_is_left(method: st
 
 
 @pytest.mark.slow
+def test_t20_hung_envs_are_ended_without_a_single_open_file_left() -> None:
+    told = tell(
+        """
+        import time
+
+        class Hung(CountingEnv):
+            def step(self, action):
+                return time.sleep(3600) if action else super().step(action)
+
+            def close(self):
+                time.sleep(3600)
+
+        def take_all():
+            try:
+                while True:
+                    os.open(os.devnull, os.O_RDONLY)
+            except OSError:
+                pass
+
+        options = dict(engine="process", num_workers=2, start_method=method, step_timeout=0.3, close_timeout=0.3)
+        pool = shoal.make_pool(Hung, 2, **options)
+        pool.reset(seed=0)
+        limit("RLIMIT_NOFILE", 128)
+        take_all()
+        try:
+            pool.step([0, 1])
+        except shoal.errors.EnvTimeout as error:
+            faulty = error.env_ids
+        has_ended = pool.engine.crew.workers[1].join(5.0)
+        left = pool.recv().env_id.tolist()
+        pool.close()
+        print(json.dumps([faulty, has_ended, left]))
+        """,
+        "forkserver",
+    )
+    assert told == [[1], True, [0]]
+
+
+@pytest.mark.slow
 def test_t20_a_path_for_temporary_files_that_is_too_long_is_told_with_a_way_out(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 100)
     folder.mkdir()

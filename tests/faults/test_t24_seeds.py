@@ -154,3 +154,12 @@ def test_t24_the_shared_generators_of_workers_differ_and_follow_the_seed(
     assert draws(SEED) == (before, after)
     assert draws(SEED + 1)[0] != before
     assert draws(None)[0] != draws(None)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [np.int64(SEED), [SEED, 7], [None, SEED]], ids=["numpy's int", "list", "gap"])
+def test_t24_every_kind_of_seed_reaches_the_shared_generators(seed: Any, make_pool: Callable[..., shoal.Pool]) -> None:
+    def draws(seed: Any) -> list[Any]:
+        return draws_of(make_pool([local(GlobalDraws)] * 2, engine="process", num_workers=2, seed=seed))
+
+    assert draws(seed) == draws(SEED)

@@ -97,7 +97,9 @@ def test_length_and_ending_can_be_fixed(ending: Ending, flags: tuple[bool, bool]
     assert [env.step(0)[2:4] for _ in range(3)] == [(False, False), (False, False), flags]
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [(8, "float64"), ((3, 4), "float32"), ((2, 2, 500), "int64")])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [(8, "float64"), ((3, 4), "float32"), ((2, 2, 500), "int64"), (9, "int32")]
+)
 def test_rows_fit_their_space(shape: int | tuple[int, ...], dtype: str) -> None:
     env = CountingEnv(obs_shape=shape, dtype=dtype)
     assert all(entry[0] in env.observation_space for entry in play(env, 20))
@@ -136,7 +138,16 @@ def test_stepping_without_a_reset_raises(env: gymnasium.Env[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"obs_shape": 7}, {"dtype": "uint8"}, {"episode_length": 0}, {"ending": "sometimes"}], ids=str
+    "bad",
+    [
+        {"obs_shape": 7},
+        {"dtype": "uint32"},
+        {"dtype": "int16"},
+        {"dtype": "float16"},
+        {"episode_length": 0},
+        {"ending": "sometimes"},
+    ],
+    ids=str,
 )
 def test_settings_that_cannot_work_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must be|needs"):

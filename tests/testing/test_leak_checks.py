@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shoal.engines.kernel.shelf import cache_folder
 from shoal.testing import leaks, leftovers, no_leftovers
 
 if TYPE_CHECKING:
@@ -99,6 +100,26 @@ def test_a_file_with_another_name_is_not_ours() -> None:
     with no_leftovers(grace_s=0.1), tempfile.NamedTemporaryFile(prefix="other") as file:
         before = leftovers()
         assert file.name not in before.files
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("SHOAL_CACHE_DIR", "/proc/nowhere"),
+        ("SHOAL_CACHE_DIR", "shoal-chosen"),
+        ("SHOAL_CACHE_DIR", "shoal-chosen/kernels"),
+        ("XDG_CACHE_HOME", "."),
+    ],
+)
+def test_the_folder_of_compiled_envs_is_no_leftover(
+    name: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("SHOAL_CACHE_DIR", raising=False)
+    monkeypatch.setenv(name, str(tmp_path / place))
+    with no_leftovers(grace_s=0):
+        folder = cache_folder()
+    assert folder.is_relative_to(tmp_path)
 
 
 def test_ignored_things_are_not_leftovers() -> None:

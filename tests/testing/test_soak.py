@@ -259,6 +259,19 @@ def test_nothing_to_do_is_not_clean() -> None:
     assert not soak(SoakConfig(100, 1, legs=())).is_clean
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"faults": -1}, "faults must be at least 0, got -1"),
+        ({"seconds": 0.0}, r"seconds must be more than 0, got 0\.0"),
+    ],
+)
+def test_a_soak_without_anything_to_do_is_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        SoakConfig(**settings)
+
+
 def test_what_a_pool_raises_is_a_finding() -> None:
     tally = soak(SoakConfig(100, 1, legs=(Leg("serial", "next_step", 99),)))
     assert tally.violations["raised"] == 1

@@ -88,7 +88,7 @@ def _space(env: Any, name: str) -> Space[Any]:
 
 
 def _info_columns(env: Any) -> tuple[Field, ...]:
-    """Info fields that an env declares in ``info_columns``, which then take no side channel."""
+    """Info fields that an env declares in ``info_columns``, which then need no side channel."""
     declared = getattr(env, "info_columns", ())
     is_ours = isinstance(declared, tuple) and all(isinstance(field, Field) for field in declared)
     return declared if is_ours else ()

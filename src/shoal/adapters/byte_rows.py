@@ -2,7 +2,7 @@
 
 A pool keeps one column per leaf of a space, and wants the same leaves from all its envs. Envs of TensorDicts have many
 small leaves (a reward, three flags), dtypes that numpy does not know, and neighbours with other shapes. So all that
-such an env returns is one leaf for the pool: a row of bytes, of which the env's own ``ByteRow`` knows what is where.
+such an env returns is one leaf to the pool: a row of bytes, and the env's own ``ByteRow`` knows what is where.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ByteField:
-    """One tensor of a row: what it is, and which bytes are its own.
+    """One tensor of a row: what it is, and which bytes belong to it.
 
     Attributes:
         key: Its key in the TensorDict.
@@ -46,7 +46,7 @@ class ByteField:
         shape: Its shape, for one env.
         start: Its first byte.
         stop: The byte after its last one.
-        numpy_dtype: The dtype as numpy has it, None if it has none.
+        numpy_dtype: Numpy's dtype for it; None if numpy has none.
         strides: Bytes from one number to the next along each dim.
     """
 
@@ -60,16 +60,16 @@ class ByteField:
 
     @classmethod
     def at(cls, start: int, key: Key, dtype: torch.dtype, shape: Sequence[int]) -> ByteField:
-        """A tensor whose first byte is this one."""
+        """The field of a tensor whose first byte is ``start``."""
         own = tuple(shape)
         strides = tuple(prod(own[dim + 1 :]) * dtype.itemsize for dim in range(len(own)))
         return cls(key, dtype, own, start, start + prod(own) * dtype.itemsize, _NUMPY_DTYPES.get(dtype), strides)
 
     def seen_in(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """This tensor of all rows, where it lies; as bytes, if numpy has no such numbers."""
+        """A view of this tensor in all rows; as bytes, if numpy has no such numbers."""
         if self.numpy_dtype is None:
             return rows[:, self.start : self.stop]
-        # Made at once, instead of by a slice, a view and a reshape, which take four times as long.
+        # Made in one go rather than by a slice, a view and a reshape, which take four times as long.
         shape, strides = (len(rows), *self.shape), (rows.strides[0], *self.strides)
         return np.ndarray(shape, self.numpy_dtype, rows, self.start, strides)
 
@@ -122,7 +122,7 @@ class ByteRow:
         count = len(rows)
         tensors = []
         for field in self.fields:
-            if field.start == field.stop or not count:  # bytes that are not there cannot be taken for something else
+            if field.start == field.stop or not count:  # there are no bytes to reinterpret
                 tensors.append(torch.zeros((count, *field.shape), dtype=field.dtype))
                 continue
             tensor = torch.from_numpy(field.seen_in(rows).copy())
@@ -137,19 +137,21 @@ def _aligned(place: int) -> int:
 
 
 def _as_array(tensor: torch.Tensor, field: ByteField, rows: int) -> np.ndarray[Any, Any]:
-    """The numbers of a tensor as numpy has them, or their bytes, row by row."""
+    """The numbers of a tensor as a numpy array, or their bytes, row by row."""
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.dtype is not field.dtype or not tensor.is_cpu:
         tensor = tensor.to("cpu", field.dtype)
+    if tensor.is_conj() or tensor.is_neg():  # views that are still to be computed, which numpy cannot read
+        tensor = tensor.resolve_conj().resolve_neg()
     if field.numpy_dtype is None:
-        tensor = tensor.reshape(rows, -1).view(torch.uint8)
+        tensor = tensor.reshape(rows, -1).contiguous().view(torch.uint8)
     array: np.ndarray[Any, Any] = tensor.numpy()
     return array
 
 
 class RowBuffer:
-    """The memory of one row, with a view of each of its tensors; written again and again.
+    """The memory of one row, with a view of each of its tensors, to be written to again and again.
 
     Args:
         row: Where each tensor is.
@@ -175,7 +177,7 @@ class RowBuffer:
         """Write one tensor per field; None leaves zeros.
 
         Raises:
-            SpecError: If a value is no tensor of the field's shape.
+            SpecError: If a value is not a tensor of the field's shape, or of a dtype that can be cast to the field's.
         """
         for field, view, value in zip(self._fields, self._tensors, values, strict=True):
             if value is None:
@@ -190,7 +192,7 @@ class RowBuffer:
 
 
 def tensors_in(row: np.ndarray[Any, Any], fields: Sequence[ByteField]) -> dict[Key, torch.Tensor]:
-    """The tensors of one row, by key. They share its memory."""
+    """The tensors of one row, by key; they share its memory."""
     memory = torch.from_numpy(row)
     return {field.key: _view(memory, field) for field in fields}
 

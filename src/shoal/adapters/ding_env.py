@@ -1,13 +1,14 @@
-"""Envs of DI-engine's kind as Gymnasium envs.
+"""DI-engine envs as Gymnasium envs.
 
 Such an env has ``reset(**kwargs) -> obs``, ``step(action) -> (obs, reward, done, info)`` and ``seed(seed[, dynamic])``,
-and takes and gives whatever its author liked. What has the form that its spaces announce travels in columns; anything
+and takes and returns whatever its author liked. What has the form that its spaces announce travels in columns; anything
 else goes beside them, in the info under ``ASIDE``, and whoever reads the row puts it back in its place. So nothing is
-cast, and nothing is refused that a plain call would have taken.
+cast, and nothing is refused that a plain call would have accepted.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import namedtuple
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from shoal.errors import SpecError
+from shoal.errors import ArgumentError, SpecError
 from shoal.spec import SpaceTree
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _log = logging.getLogger("shoal")
 
 
 class BaseEnvTimestep(namedtuple("BaseEnvTimestep", ["obs", "reward", "done", "info"])):
-    """What a step returns: ``(obs, reward, done, info)``, and which way an episode has ended.
+    """What a step returns: ``(obs, reward, done, info)``, and in which way an episode has ended.
 
     Example:
         >>> BaseEnvTimestep([0.0], 1.0, True, {"TimeLimit.truncated": True}).truncated
@@ -42,12 +43,12 @@ class BaseEnvTimestep(namedtuple("BaseEnvTimestep", ["obs", "reward", "done", "i
 
     @property
     def truncated(self) -> bool:
-        """Whether the episode was cut short, so that its last observation is worth what would have come after."""
+        """Whether the episode was cut short, so that its last observation has the value of what would have followed."""
         return bool(self.info.get("truncated", self.done and self.info.get(TRUNCATED, False)))
 
     @property
     def terminated(self) -> bool:
-        """Whether the episode has come to its own end."""
+        """Whether the episode has come to its natural end."""
         return bool(self.info.get("terminated", self.done and not self.truncated))
 
 
@@ -66,7 +67,7 @@ class Anything(Space[Any]):
         super().__init__(None, None)
 
     def contains(self, x: Any) -> bool:
-        """Yes."""
+        """True for everything."""
         return True
 
     @property
@@ -85,7 +86,7 @@ class Anything(Space[Any]):
 
 
 def as_gymnasium(space: Any) -> Space[Any]:
-    """A space of the old gym as Gymnasium's; one that is neither can hold anything."""
+    """A space of the old gym as one of Gymnasium's; a space of neither can hold anything."""
     if isinstance(space, Space):
         return space
     kind = type(space).__name__
@@ -114,10 +115,10 @@ class Given:
 
 
 class ActionForms:
-    """How actions travel in a column and arrive as what they were.
+    """How actions travel in a column and arrive as they were given.
 
     A number for a ``Discrete`` space may be given as an int, a numpy int, or an array of shape ``()`` or ``(1,)``, and
-    envs make a difference. So its column holds the form next to the value.
+    envs tell these apart. So its column holds the form next to the value.
 
     Attributes:
         space: What the pool takes for the env's action space.
@@ -154,7 +155,7 @@ class ActionForms:
         return np.array(actions)
 
     def unpack(self, action: Any) -> Any:
-        """What the env is to get."""
+        """The action as it was given, for the env."""
         if action.__class__ is Given:
             return action.action
         if not self.is_discrete:
@@ -195,7 +196,7 @@ def pool_space(space: Any) -> Space[Any]:
 
 
 def fitter(space: Space[Any]) -> Callable[[Any], bool]:
-    """A function that tells whether a value comes out of the columns of this space as the same value."""
+    """A function that says whether a value comes out of the columns of this space unchanged."""
     if isinstance(space, Anything):
         return lambda value: True
     if isinstance(space, spaces.Dict):
@@ -214,7 +215,7 @@ def fitter(space: Space[Any]) -> Callable[[Any], bool]:
         )
     dtype, shape = np.dtype(space.dtype), tuple(space.shape or ())
     if shape:
-        # Numpy has one object for each plain dtype, which is quicker to recognise than to compare.
+        # Numpy has one object for each plain dtype, and identity is quicker to check than equality.
         return lambda value: (
             value.__class__ is np.ndarray and (value.dtype is dtype or value.dtype == dtype) and value.shape == shape
         )
@@ -228,17 +229,16 @@ def fitter(space: Space[Any]) -> Callable[[Any], bool]:
 class DingEnv:
     """A DI-engine env with Gymnasium's interface.
 
-    ``options`` of a reset may hold ``kwargs`` for the env's own and for those that follow, ``seeded`` (the seed is the
-    caller's, and not that of an env which was built anew), ``dynamic_seed``, and ``static_seed``, which an env that was
-    built anew gets.
+    ``options`` of a reset may hold ``kwargs`` for the env's own ``reset`` and the following ones, ``seeded`` (the seed
+    comes from the caller, not from rebuilding the env), ``dynamic_seed``, and ``static_seed``, the seed for an env that
+    was rebuilt.
 
     Attributes:
-        next_seed: A seed for the next reset, whoever asks for it, and the ``dynamic_seed`` that goes with it.
         leaves_end: Whether the last episode ended with a timestep that the env calls abnormal: its caller resets it.
 
     Args:
         env: The env.
-        observation_space: As told by the env, or by another of its kind.
+        observation_space: As reported by the env, or by another of its kind.
         action_space: Likewise.
         attempts: How often a step that raises is tried, with the same action, on the same env.
     """
@@ -257,9 +257,8 @@ class DingEnv:
         tree = SpaceTree(self.observation_space, "observation")
         self._blank = tree.unflatten([leaf.blank() if leaf.is_array else None for leaf in tree.leaves])
         self._kwargs: dict[str, Any] = {}
-        self.next_seed: tuple[int, bool | None] | None = None
         self.leaves_end = False
-        # The class of timesteps that whoever reads the rows takes them to be of.
+        # The class of timesteps that whoever reads the rows takes them for.
         self._told: type[Any] | None = BaseEnvTimestep
         self._attempts = attempts
         self._step = env.step if attempts == 1 else self._try
@@ -267,15 +266,12 @@ class DingEnv:
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Seed the env if that is due, and start an episode."""
         asked = options or {}
-        if self.next_seed is not None and not asked.get("seeded"):
-            self._seed(*self.next_seed)
-        elif seed is not None and not asked.get("seeded") and "static_seed" in asked:
+        if seed is not None and not asked.get("seeded") and "static_seed" in asked:
             self._seed(asked["static_seed"], False)
         elif seed is not None:
             self._seed(seed, asked.get("dynamic_seed"))
-        self.next_seed = None
         if self._told is not BaseEnvTimestep:
-            self._told = None  # the row that told of it may be one that this reset has made void
+            self._told = None  # the row that announced the class may be one that this reset makes void
         if "kwargs" in asked:
             self._kwargs = asked["kwargs"]
         obs = self.env.reset(**self._kwargs)
@@ -307,7 +303,7 @@ class DingEnv:
         return obs, number, not truncated, truncated, dict(info)
 
     def _unusual(self, timestep: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """A timestep that has other fields than the four goes beside its row, as a whole."""
+        """Put a timestep with fields other than the usual four beside its row, as a whole."""
         try:
             info, done = dict(timestep.info), bool(timestep.done)
             obs = timestep.obs if self._fits(timestep.obs) else self._blank
@@ -343,7 +339,7 @@ class DingEnv:
         return self.env.step(action)
 
     def read(self, name: str) -> Any:
-        """An attribute of the env; None if it has none of this name."""
+        """An attribute of the env; None if it has no such attribute."""
         return getattr(self.env, name, None)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -355,11 +351,21 @@ class DingEnv:
         inner = getattr(self.env, "_env", self.env)
         if hasattr(inner, "sim"):
             return inner.sim.render(camera_name="track", height=128, width=128)[::-1]
-        return inner.render() if getattr(inner, "render_mode", None) else inner.render(mode="rgb_array")
+        has_mode = getattr(inner, "render_mode", None) is not None
+        image = inner.render() if has_mode or not _takes_mode(inner.render) else inner.render(mode="rgb_array")
+        if image is None:
+            raise ArgumentError(f"ready_imgs: {inner!r} draws no pictures: make it with render_mode='rgb_array'")
+        return image
 
     def close(self) -> None:
         """Close the env."""
         self.env.close()
+
+
+def _takes_mode(render: Callable[..., Any]) -> bool:
+    """Whether ``render`` is told what to draw with every call, as in the old gym."""
+    parameters = inspect.signature(render).parameters
+    return "mode" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 @dataclass(frozen=True)
@@ -374,11 +380,11 @@ class MakeDingEnv:
 
     @property
     def __wrapped__(self) -> Callable[[], Any]:
-        """What the user gave; who searches it for what cannot be pickled names it as the user would."""
+        """What the user gave, so that a search for what cannot be pickled names it as the user would."""
         return self.env_fn
 
     def __call__(self) -> DingEnv:
-        """Build it."""
+        """Build the env."""
         env = self.env_fn()
         if self.replay_path is not None:
             env.enable_save_replay(self.replay_path)

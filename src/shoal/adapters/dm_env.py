@@ -11,21 +11,22 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from shoal.adapters.see_through import SeeThrough
 from shoal.errors import SpecError
 from shoal.spec import Field
 
 TELLS_DISCOUNT = "tells_discount"  # the key in an env's metadata
-_SEEDS = 2**32  # what a RandomState takes as it is
+_SEEDS = 2**32  # a RandomState takes seeds below this as they are
 
 
-class DmEnvAdapter(gym.Env[Any, Any]):
+class DmEnvAdapter(SeeThrough, gym.Env[Any, Any]):
     """A ``dm_env.Environment`` with Gymnasium's interface.
 
-    LAST with discount 0 is a termination, LAST with any other discount a truncation (the field's reading of dm_env).
+    LAST with discount 0 is a termination, LAST with any other discount a truncation (the usual reading of dm_env).
     ``info["discount"]`` carries the discount of each step, and ``metadata`` says so: where a face has discounts, they
-    are the env's own, also at the end of an episode. A seed reaches the env if it has a ``seed`` method, a
-    ``reset(seed=)``, or, as in dm_control, a task with a ``random`` generator; if it has none of these, a seed is
-    dropped with a warning.
+    are the env's own, even at the end of an episode. A seed reaches the env if it has a ``seed`` method, a
+    ``reset(seed=)``, or, as in dm_control, a task with a ``random`` generator; if it has none of these, the seed is
+    dropped with a warning. Other attributes are those of the env itself.
     """
 
     info_columns: ClassVar[tuple[Field, ...]] = (Field("discount", np.dtype(np.float64), (), at_reset=False),)
@@ -70,7 +71,7 @@ class DmEnvAdapter(gym.Env[Any, Any]):
         elif hasattr(getattr(self.env, "task", None), "_random"):
             self.env.task._random = random_state(seed)
         else:
-            # Python shows the same warning from the same line once, however many envs there are.
+            # Python shows the same warning from the same line only once, however many envs there are.
             warnings.warn(
                 f"{type(self.env).__name__} takes no seed, so this one is dropped and its episodes will not repeat. "
                 "A method seed(seed), an argument seed of reset, or a task with a _random generator would be used",
@@ -82,7 +83,7 @@ class DmEnvAdapter(gym.Env[Any, Any]):
 
 
 def random_state(seed: int) -> np.random.RandomState:
-    """The generator that ``RandomState(seed)`` is, and one for seeds that are too large for it."""
+    """``RandomState(seed)``, and a generator of that kind for seeds that are too large for it."""
     return np.random.RandomState(seed if seed < _SEEDS else np.random.MT19937(np.random.SeedSequence(seed)))
 
 
@@ -91,7 +92,8 @@ def _as_spec(spec: Any, value: Any) -> Any:
     if isinstance(spec, dict):
         return {key: _as_spec(child, value[key]) for key, child in spec.items()}
     if isinstance(spec, (list, tuple)):
-        return type(spec)(_as_spec(child, item) for child, item in zip(spec, value, strict=True))
+        make = getattr(spec, "_make", type(spec))  # a namedtuple takes its fields one by one
+        return make(_as_spec(child, item) for child, item in zip(spec, value, strict=True))
     return np.asarray(value, spec.dtype)[()]
 
 
@@ -106,7 +108,7 @@ def _cast(space: spaces.Space[Any], value: Any) -> Any:
 def space_of(spec: Any) -> spaces.Space[Any]:
     """The Gymnasium space of a dm_env spec, nested or not."""
     if isinstance(spec, dict):
-        # In the env's own order: of a plain dict, Gymnasium would sort the keys.
+        # In the env's own order: Gymnasium would sort the keys of a plain dict.
         return spaces.Dict(OrderedDict((key, space_of(child)) for key, child in spec.items()))
     if isinstance(spec, (list, tuple)):
         return spaces.Tuple([space_of(child) for child in spec])

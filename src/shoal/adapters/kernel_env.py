@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from shoal.errors import ArgumentError
-from shoal.kernel import KernelEnv, leaves_tuple
+from shoal.kernel import KernelEnv, checked_cast, leaves_tuple
 from shoal.spec import SpaceTree
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class PlainKernelEnv(gym.Env[Any, Any]):
         return self._observation(leaves), self.info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one step. There is no time limit here: whoever runs the env keeps it."""
+        """Take one step; there is no time limit here: enforcing one is left to whoever runs the env."""
         leaves, obs = self._blank()
         if self._action_tuple is not None:
             action = _group(self._action_tuple, self._action_tree.flatten(action))
@@ -64,8 +64,8 @@ class PlainKernelEnv(gym.Env[Any, Any]):
         return self._observation(leaves), float(reward), bool(terminated), False, self.info()
 
     def info(self) -> dict[str, Any]:
-        """The info fields, as values of their own."""
-        fields = {name: self.record.field(name) for name in self.kind.info}
+        """The info fields, as copies."""
+        fields = {name: self.record[name] for name in self.kind.info}
         # Gymnasium batches Python's bools, and takes numpy's for objects.
         return {name: bool(value) if isinstance(value, np.bool_) else value for name, value in fields.items()}
 
@@ -84,21 +84,25 @@ class PlainKernelEnv(gym.Env[Any, Any]):
         return self._twin.render()
 
     def close(self) -> None:
-        """Close what draws."""
+        """Close the env that draws."""
         if self._twin is not None:
             self._twin.close()
             self._twin = None
 
+    def get_wrapper_attr(self, name: str) -> Any:
+        """An attribute by its name; a field may have the name of a method of the env's, such as ``step``."""
+        return self.record[name] if name in self.record else super().get_wrapper_attr(name)
+
     def __getattr__(self, name: str) -> Any:
         record = self.__dict__.get("record")
         if record is not None and name in record:
-            return record.field(name)
+            return record[name]
         raise AttributeError(f"{type(self.__dict__.get('kind')).__name__} has no field {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         record = self.__dict__.get("record")
         if record is not None and name in record:
-            setattr(record, name, value)
+            setattr(record, name, checked_cast(name, value, record[name].dtype))
             return
         own = self.__dict__.get("_own")
         if own is not None and name not in own:
@@ -142,7 +146,7 @@ class Record:
             value = self._fields[name]
         except ValueError:
             raise AttributeError(f"env has no field {name!r}; it has {list(self._fields.dtype.names)}") from None
-        # Compiled code widens narrow numbers where it mixes them with others, and numpy does not.
+        # Compiled code widens narrow numbers where it mixes them with others; numpy does not.
         return _WIDE[value.dtype.kind](value) if value.shape == () else value
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -150,8 +154,8 @@ class Record:
             raise AttributeError(f"env has no field {name!r}; it has {list(self._fields.dtype.names)}")
         self._fields[name] = value
 
-    def field(self, name: str) -> Any:
-        """A copy of a field, in its own type."""
+    def __getitem__(self, name: str) -> Any:
+        """A copy of a field, in its own type; not a method with a name, which a field could have as well."""
         return np.copy(self._fields[name])[()]
 
     def __contains__(self, name: object) -> bool:
@@ -167,13 +171,17 @@ def _group(kind: Any, leaves: list[Any]) -> Any:
 
 
 def checked_options(kind: KernelEnv, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Reset options, each of which the kind declares.
+    """Reset options, each of which the kind declares, in the types of their defaults.
 
     Raises:
-        ArgumentError: If one is unknown.
+        ArgumentError: If one is unknown or does not fit its type.
     """
     unknown = sorted((options or {}).keys() - kind.reset_options.keys())
     if unknown:
         known = sorted(kind.reset_options) or "none"
         raise ArgumentError(f"options: {type(kind).__name__} does not know {unknown}; it has {known}")
-    return options or {}
+    defaults = kind.reset_options
+    return {
+        name: checked_cast(f"options[{name!r}]", value, np.asarray(defaults[name]).dtype)
+        for name, value in (options or {}).items()
+    }

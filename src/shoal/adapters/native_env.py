@@ -1,4 +1,4 @@
-"""An env of a native simulator by itself, as a Gymnasium env: for engines that run one env at a time."""
+"""A single env of a native simulator as a Gymnasium env, for engines that run one env at a time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PlainNativeEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = _UNASKED, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; without arguments the one that follows on the last."""
+        """Start an episode; without arguments, the one that follows the last."""
         go_on = getattr(self._sim, "next_episode", None)
         if seed is _UNASKED and options is None and go_on is not None:
             self._raise(go_on(_ONLY, self._columns))
@@ -63,7 +63,7 @@ class PlainNativeEnv(gym.Env[Any, Any]):
         return self._observation(), self._info(is_first=True)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one step. There is no time limit here: whoever runs the env keeps it."""
+        """Take one step; there is no time limit here: enforcing one is left to whoever runs the env."""
         leaves = [np.asarray(leaf)[None] for leaf in self._action.flatten(action)]
         self._raise(self._sim.step(None, leaves, self._columns))
         flags = bool(self._columns.terminated[0]), bool(self._columns.truncated[0])
@@ -89,6 +89,11 @@ class PlainNativeEnv(gym.Env[Any, Any]):
     @property
     def _np_random(self) -> Any:  # type: ignore[override]
         return self.np_random
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Set an attribute of the env in the simulator."""
+        setattr(self._sim.view(0), name, value)
+        return True
 
     def __getattr__(self, name: str) -> Any:
         sim = self.__dict__.get("_sim")

@@ -1,4 +1,4 @@
-"""Envs of nerveX's kind as Gymnasium envs: their timesteps, whatever they are, travel as they are."""
+"""nerveX envs as Gymnasium envs: their timesteps, whatever they are, travel unchanged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class NervexEnv:
     """A nerveX env with Gymnasium's interface.
 
-    An action is the dict of keywords for the env's own ``step``. What that returns is the observation, as a whole, and
-    no episode ever ends: such an env may be stepped past its end.
+    An action is the dict of keywords for the env's own ``step``. Whatever that returns is the observation, as a whole,
+    and no episode ever ends: such an env may be stepped past its end.
     """
 
     metadata: Mapping[str, Any] = {}
@@ -36,7 +36,7 @@ class NervexEnv:
         return self.env.step(**action), 0.0, False, False, {}
 
     def read(self, name: str) -> Any:
-        """An attribute of the env; None if it has none of this name."""
+        """An attribute of the env; None if it has no such attribute."""
         return getattr(self.env, name, None)
 
     def seed(self, seed: Any) -> Any:
@@ -57,9 +57,9 @@ class MakeNervexEnv:
 
     @property
     def __wrapped__(self) -> Callable[[Any], Any]:
-        """What the user gave; who searches it for what cannot be pickled names it as the user would."""
+        """What the user gave, so that a search for what cannot be pickled names it as the user would."""
         return self.env_fn
 
     def __call__(self) -> NervexEnv:
-        """Build it."""
+        """Build the env."""
         return NervexEnv(self.env_fn(self.cfg))

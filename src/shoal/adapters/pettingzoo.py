@@ -22,6 +22,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
+from shoal.adapters.see_through import SeeThrough
 from shoal.errors import SpecError
 from shoal.spec import EnvSpec, SpaceTree
 
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 _FLAG = np.dtype(np.int8)
 
 
-class ParallelEnvAdapter(gym.Env[Any, Any]):
+class ParallelEnvAdapter(SeeThrough, gym.Env[Any, Any]):
     """A ``pettingzoo.ParallelEnv``, or an AEC env that can be made into one, with Gymnasium's interface.
 
     The reward is the sum of the players' rewards. The episode ends with the last player: it is terminated if one of
-    those who were left until then has terminated, and truncated if one was truncated. Infos are those of the agents,
-    by their names. Other attributes are those of the env itself.
+    those who were left until then has terminated, and truncated if one was truncated. The info holds the agents' infos
+    by name. Other attributes are those of the env itself.
 
     Attributes:
         env: The parallel env.
@@ -44,7 +45,7 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
         player: What one player observes and does.
 
     Raises:
-        SpecError: If the players differ in their spaces, or cannot be known beforehand.
+        SpecError: If the players' spaces differ, or the players cannot be known beforehand.
     """
 
     def __init__(self, env: Any) -> None:
@@ -106,7 +107,7 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
                 remaining.append(agent)
             else:
                 raise SpecError(f"step: player {agent!r} has left without being terminated or truncated")
-            # Some envs say nothing more of players who leave.
+            # Some envs say nothing more about players who leave.
             if agent in observations or agent not in self._left:
                 self._put_observation(row["obs"], agent, observations)
             if agent in rewards or (agent in playing and agent not in self._left):
@@ -129,16 +130,6 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
     def close(self) -> None:
         """Close the env."""
         self.env.close()
-
-    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        """Set an attribute of the env."""
-        setattr(self.env, name, value)
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(self.env, name)
 
     def _listed(self) -> list[Any]:
         """Those of the env's agents who have not left, in the order of their places."""
@@ -173,7 +164,7 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
 
 
 def _as_parallel(env: Any) -> Any:
-    """The env itself, or what PettingZoo makes of an env whose agents act one after another."""
+    """The env itself, or the parallel env that PettingZoo makes of one whose agents act one after another."""
     if not hasattr(env, "agent_iter"):
         return env
     if not (getattr(env, "metadata", None) or {}).get("is_parallelizable", False):
@@ -221,5 +212,5 @@ def _item(values: Mapping[Any, Any], agent: Any, name: str) -> Any:
 
 
 def _named(infos: Mapping[Any, Any]) -> dict[str, Any]:
-    """The infos of those who have something to say."""
+    """The infos of the agents that have something to say, by name."""
     return {str(agent): info for agent, info in infos.items() if info}

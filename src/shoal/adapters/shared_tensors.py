@@ -1,10 +1,10 @@
-"""Tensors that several owners may share, in whichever process they are.
+"""Tensors that several owners may share, whichever processes they are in.
 
 As long as they are private, they are plain tensors. Once they are mapped from files, whoever takes them maps the same
 files, and the lock of one of these files keeps two owners from changing them at once:
 
     with shared.locked() as tensors:
-        tensors["count"].add_(1)        in place: a new tensor would be nobody else's
+        tensors["count"].add_(1)        in place: a new tensor would not be shared
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class SharedTensors:
     def take(self, tensors: TensorDictBase) -> None:
         """Hold other tensors from now on.
 
-        Tensors that are mapped from files are shared with whoever has them. Of others the values are taken: into the
-        files, if what is held here is shared, so that all others have them too.
+        Tensors that are mapped from files are shared with whoever has them. Others are copied: into the files, if the
+        tensors held here are shared, so that all other owners get the values too.
         """
         if tensors.is_memmap():
             self._close()
@@ -67,8 +67,8 @@ class SharedTensors:
             fcntl.flock(fd, fcntl.LOCK_UN)
 
     def _lock_file(self) -> int:
-        # A file that is opened twice has two locks that exclude each other, in one process too; one that a fork has
-        # doubled has only one, which would let both processes in.
+        # A file that is opened twice has two locks that exclude each other, even in one process. A descriptor that a
+        # fork has duplicated shares one lock, which would let both processes in.
         if self._fd is None or self._opened_by != os.getpid():
             first = next(value for value in self.tensors.values(True, True) if isinstance(value, torch.Tensor))
             self._fd, self._opened_by = os.open(first.filename, os.O_RDONLY | os.O_CLOEXEC), os.getpid()

@@ -7,10 +7,10 @@
      │ ◀─────────────────────────────────────────────│
      │  info: what has no fixed shape
 
-If an episode has begun after the step, its first row comes along: behind that of the step if rows are short, which
+If a new episode has begun after the step, its first row comes along: after that of the step if rows are short, which
 costs nothing, and in the info if they are long.
 
-For the slot such an env never ends: its flags are data, and what to do about them is its caller's business.
+To the slot, such an env never ends: its flags are data, and what to do about them is its caller's business.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOTHING: frozenset[Key] = frozenset()
 
 
 class Wish(IntEnum):
-    """What a step is to be, in the first byte of its row."""
+    """What kind of step is wanted, in the first byte of its row."""
 
     STEP = 0
     STEP_AND_MAYBE_RESET = 1
@@ -54,7 +54,7 @@ class AnyObject(Space[Any]):
         super().__init__((), None)
 
     def contains(self, x: Any) -> bool:
-        """Always."""
+        """True for everything."""
         return True
 
     def __eq__(self, other: object) -> bool:
@@ -70,14 +70,14 @@ class Crossing:
     Attributes:
         inputs: Actions and states, as a row.
         outputs: Observations, rewards and flags, as a row.
-        input_bytes: How long the rows of all envs of the pool are, at least as long as this env's own.
-        output_bytes: The same for what they return.
-        loose_inputs: Inputs that have no fixed shape, or are no tensors: they go beside the row.
-        loose_outputs: Such outputs.
+        input_bytes: The length of input rows in all envs of the pool, at least that of this env's own.
+        output_bytes: The same for output rows.
+        loose_inputs: Inputs that have no fixed shape, or are not tensors: they go beside the row.
+        loose_outputs: Outputs of that kind.
         own_inputs: Those of ``loose_inputs`` that nobody returns, such as the numbers of a pool's envs: the env that
             reads them knows better, so they may be missing.
         only_at_step: Outputs that a reset does not return: rewards.
-        carries_next: Whether the first row of the next episode goes behind that of the step, in all envs of the pool.
+        carries_next: Whether the first row of the next episode follows that of the step, in all envs of the pool.
     """
 
     inputs: ByteRow
@@ -97,12 +97,12 @@ class Crossing:
 
     @property
     def next_start(self) -> int:
-        """Where the first row of the next episode is, if it is in the row. The byte before says if one is there."""
+        """Where the next episode's first row is, if rows carry it; the byte before says whether there is one."""
         return self.output_bytes + ALIGNMENT
 
 
 class ArrayEnv(Protocol):
-    """What an env may offer to be stepped without TensorDicts. Keys and shapes are those of its specs."""
+    """What an env may offer so that it can be stepped without TensorDicts; keys and shapes are those of its specs."""
 
     def reset_arrays(self, outputs: Mapping[Key, np.ndarray[Any, Any]]) -> None:
         """Begin an episode, and write what ``reset`` would return."""
@@ -110,11 +110,11 @@ class ArrayEnv(Protocol):
     def step_arrays(
         self, inputs: Mapping[Key, np.ndarray[Any, Any]], outputs: Mapping[Key, np.ndarray[Any, Any]]
     ) -> bool:
-        """Step, and write what ``step`` would return as ``"next"``; whether the episode is done."""
+        """Step, and write what ``step`` would return as ``"next"``; returns whether the episode is done."""
 
 
 def array_env_of(env: Any, crossing: Crossing) -> ArrayEnv | None:
-    """How to step an env without TensorDicts; None if it does not offer that, or its data does not allow it."""
+    """How to step an env without TensorDicts; None if the env does not offer that, or its data do not allow it."""
     offer: Callable[[], ArrayEnv | None] | None = getattr(env, "_array_env", None)
     if offer is None or crossing.loose_inputs or crossing.loose_outputs:
         return None
@@ -151,7 +151,7 @@ class TensorDictEnv:
         self._returned = memory[: crossing.row_bytes]
         self._arrays = array_env_of(env, crossing)
         self._steps, self._stepping_s = 0, 0.0
-        # What the next step starts from, and an env may read without saying so.
+        # What the next step starts from; an env may read it without saying so.
         self._root: Any = None
         self._places = [
             (field.key, field.start, field.stop, field.numpy_dtype, field.shape) for field in crossing.inputs.fields
@@ -162,7 +162,7 @@ class TensorDictEnv:
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode. Options: ``entries`` for the TensorDict that the env's ``reset`` gets, and ``kwargs``.
 
-        With ``{"as_is": True}`` the env is not touched: it may be stepped by callers who have not reset it.
+        With ``{"as_is": True}``, the env is not touched: callers may step it without having reset it.
         """
         self._begun[0] = False
         if options and options.get("as_is"):
@@ -183,7 +183,7 @@ class TensorDictEnv:
         return self._returned, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step, and, if that is wished and an episode ends, the reset after it."""
+        """One step and, if that is asked for and the episode ends, the reset after it."""
         began = perf_counter()
         self._begun[0] = False
         info = self._stepped(action)
@@ -218,7 +218,7 @@ class TensorDictEnv:
         return info
 
     def _following(self, loose: dict[str, Any]) -> dict[str, Any]:
-        """Hand on the first row of the next episode; returns what goes beside this one."""
+        """Pass on the first row of the next episode; returns what goes beside this one."""
         self._begun[0] = True
         if self._crossing.carries_next:
             return {}
@@ -248,7 +248,7 @@ class TensorDictEnv:
 
     def _input(self, row: np.ndarray[Any, Any], loose: Mapping[Key, Any] | None) -> TensorDict:
         given = {**tensors_in(row, self._crossing.inputs.fields), **(loose or {})}
-        root, self._root = self._root, None  # the env's own from now on
+        root, self._root = self._root, None  # it belongs to the env from now on
         if root is not None and root.requires_grad:
             root = root.detach()  # or its graph would grow with every step
         return self._tensordict(given, root)
@@ -275,12 +275,12 @@ class TensorDictEnv:
         return value
 
     def _begins_anew(self, last: Any, first: Any) -> bool:
-        """Whether an episode has begun: a flag was up, and what follows the step is not what it led to."""
+        """Whether a new episode has begun: a flag was up, so what follows the step is not what it led to."""
         return bool(self.env.any_done(last.select(*self.env.done_keys)))
 
 
 def plain(value: Any) -> Any:
-    """A leaf that goes beside the row, as data without classes of TensorDicts where that can be."""
+    """A leaf that goes beside the row, as data without TensorDict classes where possible."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().numpy() if value.dtype in _NUMPY_READY else value.detach().cpu()
     if isinstance(value, NonTensorData):
@@ -290,7 +290,7 @@ def plain(value: Any) -> Any:
 
 
 def wrapped(value: Any) -> Any:
-    """Such data as an entry of a TensorDict again."""
+    """What ``plain`` returned, as an entry of a TensorDict again."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
     return value if isinstance(value, torch.Tensor) else NonTensorData(value)

@@ -1,4 +1,4 @@
-"""Where the driving loop takes its actions from: a block of random ones, or a policy of the user's."""
+"""Where the driving loop gets its actions: a block of random ones, or the user's policy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +19,7 @@ Actor = Callable[[Any, int], Any]
 
 
 def load_policy(name: str) -> Policy:
-    """The policy that ``module:callable`` names; what it raises is told as a failure of it.
+    """The policy that ``module:callable`` names; what it raises is reported as a failure of the policy.
 
     Raises:
         ArgumentError: If there is no such thing, or it cannot be called.
@@ -28,23 +29,23 @@ def load_policy(name: str) -> Policy:
     def told(obs: Any) -> Any:
         try:
             return policy(obs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise PolicyFailed(f"--policy: {name!r} raised {reason}{_line(error, name)}") from error
 
     return told
 
 
-def _line(error: Exception, name: str) -> str:
-    """The line of the policy's own file at which it failed: the last one there, whatever was called from it."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]  # without the one that calls the policy
+def _line(error: BaseException, name: str) -> str:
+    """The line of the policy's own file at which it failed: the last one in that file, whatever was called from it."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # without the frame that calls the policy
     file = getattr(sys.modules.get(name.partition(":")[0]), "__file__", None)
     own = [frame for frame in frames if frame.filename == file] or frames
     return f" ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
 
 
 def policy_actor(policy: Policy) -> Actor:
-    """A policy that only looks at observations, in the form that the driving loop calls."""
+    """A policy, which takes only observations, in the form that the driving loop calls."""
     return lambda obs, rows: policy(obs)
 
 
@@ -52,19 +53,20 @@ def import_here(module_name: str, what: str) -> ModuleType:
     """Import a module; one in the current directory is found too, as by ``python -m``.
 
     Raises:
-        ArgumentError: If it is not there, or fails while it is imported. ``what`` names the argument.
+        ArgumentError: If it does not exist, or fails during its import. ``what`` names the argument.
     """
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise ArgumentError(f"{what}: {module_name!r} is not the name of a module")
-    # By its full name, not as "": a worker process gets this path too and may start elsewhere.
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
+    with suppress(FileNotFoundError):  # the current directory has been deleted
+        # The full path, not "": a worker process gets this path too and may start elsewhere.
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.insert(0, here)
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ArgumentError(f"{what}: {module_name!r} cannot be imported ({error})") from error
-    except Exception as error:
-        # The module is there, and its author has made a slip most of the time.
+    except (Exception, SystemExit) as error:
+        # The module exists; most of the time its author has made a slip.
         reason = f"{type(error).__name__}: {error}"
         raise ArgumentError(f"{what}: {module_name!r} fails when it is imported ({reason})") from error
 

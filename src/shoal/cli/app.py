@@ -1,4 +1,4 @@
-"""What can be typed."""
+"""The commands of ``shoal``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     help="Run many reinforcement-learning environments as one.",
     no_args_is_help=True,
     add_completion=False,
-    # A traceback of ours or of an env is best read as Python prints it.
+    # A traceback, of shoal or of an env, is best read as Python prints it.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",

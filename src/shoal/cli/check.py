@@ -18,14 +18,17 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.common import ENV_HELP, AsJson, Debug, env_from, exit_codes, results_alone_on_stdout
-from shoal.contract import RULES, Report, examine
+from shoal.contract import RULES, Finding, Report, examine
 from shoal.contract.examine import DEFAULT_STEPS
-from shoal.errors import ArgumentError
+from shoal.doctor.diagnosis import plural
+from shoal.doctor.rehearsal import place_in_env, recipe_of, rehearse
+from shoal.errors import ArgumentError, FaultError
 
 _BROKEN = 1
 _PLAIN_WIDTH = 120
 _REFRESH_S = 0.1
 _LINE_EVERY_S = 5.0
+_RULE_OF_PHASE = {"construct": "build", "reset": "reset", "close": "close"}
 _STYLES = {
     "ok": "green",
     "note": "cyan",
@@ -35,10 +38,11 @@ _STYLES = {
     "ignored": "dim",
 }
 
-# In typer's rich text a line break is a line break, so this is not a docstring.
+# Typer's rich text keeps every line break, so this is not a docstring.
 CHECK_HELP = """Check whether an env keeps its contract, and say what to do where it does not.
 
-Watches it for some steps with random actions, then plays a few short episodes again to compare seeds and instances.
+Tries it in a worker process first, since an env may crash or hang. Then watches it here for some steps with random
+actions, and plays a few short episodes again to compare seeds and instances.
 The exit code is 0 if there are no errors, 1 if there are, and 2 if there is no such env.
 
 [bold]A registered env[/]
@@ -73,7 +77,7 @@ def check(
     with exit_codes(debug=debug):
         ignored = _known_rules(ignore or [])
         with results_alone_on_stdout(), _progress(quiet=quiet or as_json) as show:
-            report = examine(env_from(env), seed=seed, steps=steps, on_progress=show)
+            report = _examine(env_from(env), seed, steps, show)
         report = _judged_by(report, ignored, strict=strict)
         if as_json:
             print(json.dumps(_as_dict(report, ignored, seed=seed, steps=steps)))
@@ -81,6 +85,26 @@ def check(
             _print_report(report, ignored)
         if any(finding.severity == "error" for finding in report.findings):
             raise typer.Exit(_BROKEN)
+
+
+def _examine(env: Any, seed: int, steps: int, show: Callable[[str, int], None] | None) -> Report:
+    name = recipe_of(env).name
+    if show is not None:
+        show("trying it in a worker process", 0)
+    danger = rehearse(env, steps).danger
+    if danger is None:
+        return examine(env, seed=seed, steps=steps, on_progress=show)
+    finding = _told_of(danger)
+    return Report(name, (finding,), frozenset({finding.rule}))
+
+
+def _told_of(danger: FaultError) -> Finding:
+    message = f"in a worker process: {danger}{place_in_env(danger)}"
+    hint = (
+        "The env ended its process or stood still there, so it was not tried in this one. Look for crashes of compiled "
+        "libraries, calls that exit, endless loops and waits."
+    )
+    return Finding("error", _RULE_OF_PHASE.get(danger.where.phase, "step"), " ".join(message.split()), hint)
 
 
 def _known_rules(names: list[str]) -> frozenset[str]:
@@ -99,7 +123,7 @@ def _judged_by(report: Report, ignored: frozenset[str], *, strict: bool) -> Repo
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
-    """What is being done: a line that changes on a terminal, now and then a line elsewhere. It goes to stderr."""
+    """Say on stderr what is being done: on a terminal a line that changes, elsewhere a line now and then."""
     console = Console(stderr=True)
     if quiet:
         yield None
@@ -139,7 +163,7 @@ def _as_dict(report: Report, ignored: frozenset[str], *, seed: int, steps: int) 
 
 
 def _print_report(report: Report, ignored: frozenset[str]) -> None:
-    """One line per rule, then what was found, then the sum of it, on stdout."""
+    """Print to stdout one line per rule, then the findings, then a summary."""
     console = Console()
     if console.is_terminal:
         _write_report(console, report, ignored)
@@ -147,7 +171,7 @@ def _print_report(report: Report, ignored: frozenset[str]) -> None:
     plain = Console(width=_PLAIN_WIDTH)
     with plain.capture() as captured:
         _write_report(plain, report, ignored)
-    # A table fills its lines with blanks, which nobody wants in a file.
+    # A table pads its lines with blanks, which nobody wants in a file.
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
@@ -160,9 +184,9 @@ def _write_report(console: Console, report: Report, ignored: frozenset[str]) -> 
     for (severity, rule), group in groupby(report.findings, lambda finding: (finding.severity, finding.rule)):
         console.print()
         console.print(Text.assemble((severity, _STYLES[severity]), "  ", (rule, "bold")))
-        # Several findings often have one remedy.
+        # Several findings often have the same remedy.
         for hint, same in groupby(group, lambda finding: finding.hint):
-            # As text and not as markup: messages are full of square brackets.
+            # Text rather than markup, because messages are full of square brackets.
             for finding in same:
                 console.print(Padding(Text(finding.message), (0, 0, 0, 2)))
             console.print(Padding(Text(hint, "italic"), (0, 0, 0, 4)))
@@ -172,12 +196,8 @@ def _write_report(console: Console, report: Report, ignored: frozenset[str]) -> 
 
 def _sum(report: Report, verdicts: list[str]) -> str:
     severities = [finding.severity for finding in report.findings]
-    told = [_count(n, word) for word in ("error", "warning", "note") if (n := severities.count(word))]
+    told = [plural(n, word) for word in ("error", "warning", "note") if (n := severities.count(word))]
     if skipped := verdicts.count("skipped"):
-        told.append(f"{_count(skipped, 'rule')} skipped")
-    kept = _count(verdicts.count("ok"), "rule")
+        told.append(f"{plural(skipped, 'rule')} skipped")
+    kept = plural(verdicts.count("ok"), "rule")
     return f"{report.env}: {', '.join(told)}" if told else f"{report.env}: {kept} kept"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -26,19 +26,20 @@ from shoal.cli.common import (
     exit_codes,
     results_alone_on_stdout,
 )
-from shoal.cli.display import Display, display_for, print_rows
-from shoal.cli.drive import Progress
+from shoal.cli.display import Display, display_for, engine_told, print_rows
+from shoal.cli.drive import Progress, for_json
 from shoal.collect.dataset import STORY, load_dataset
 from shoal.collect.folder import Existing, clear, clear_minari, find_story
 from shoal.collect.formats import check_format
 from shoal.collect.minari_export import check_minari, check_spaces, to_minari
 from shoal.collect.writing import Written, write_dataset
+from shoal.doctor.diagnosis import plural
 from shoal.errors import ArgumentError
 from shoal.pool import Pool
 
 _FORMATS = ("parquet", "npz", "minari")
 
-# In typer's rich text a line break is a line break, so this is not a docstring.
+# Typer's rich text keeps every line break, so this is not a docstring.
 COLLECT_HELP = """Run envs under a policy and keep the transitions, as a dataset of one row per step.
 
 It is written in parts. Whenever the command ends, and be it by a kill, all parts that were complete are a dataset,
@@ -66,17 +67,17 @@ class Request:
 
     Attributes:
         env: The env as it was typed.
-        env_kwargs: What to call it with.
-        num_envs: How many.
+        env_kwargs: Keyword arguments of the env.
+        num_envs: How many envs.
         engine: Where they run.
         num_workers: Threads or processes.
-        policy: As it was typed.
+        policy: The policy as it was typed.
         steps: Rows that the dataset is to have.
-        out: Its folder.
+        out: The folder of the dataset.
         format: ``parquet``, ``npz`` or ``minari``.
-        seed: Of the dataset.
+        seed: The seed of the dataset.
         part_rows: Rows per part.
-        existing: What to do with a dataset that is there.
+        existing: What to do with a dataset that already exists.
     """
 
     env: str
@@ -133,7 +134,7 @@ def collect(
         with results_alone_on_stdout():
             result = _collect(request, to_collect, quiet=quiet or as_json)
         if as_json:
-            print(json.dumps(result))
+            print(json.dumps(for_json(result)))
         else:
             print_rows(_table_rows(result))
 
@@ -149,7 +150,7 @@ def _kwargs(text: str) -> dict[str, Any]:
 
 
 def _rows_to_collect(request: Request) -> int:
-    """How many rows are left to collect. What needs no envs to be found wrong is found here, before any is built."""
+    """How many rows are left to collect. Every mistake that can be found without envs is found here."""
     check_choice("--format", request.format, _FORMATS)
     if request.format == "minari":
         check_minari(request.out)
@@ -163,7 +164,7 @@ def _collect(request: Request, to_collect: int, *, quiet: bool) -> dict[str, Any
     policy = None if request.policy == "random" else load_policy(request.policy)
     with (
         display_for(to_collect, quiet=quiet) as display,
-        # What is a transition does not depend on the mode, and in this one no row is spent on a reset.
+        # The transitions are the same in every autoreset mode, and this one spends no row on a reset.
         make_pool(
             env_from(request.env),
             request.num_envs,
@@ -175,6 +176,7 @@ def _collect(request: Request, to_collect: int, *, quiet: bool) -> dict[str, Any
     ):
         if request.format == "minari":
             check_spaces(pool.spec)
+        old = _story_in(request.out)
         try:
             written = write_dataset(
                 pool,
@@ -183,7 +185,7 @@ def _collect(request: Request, to_collect: int, *, quiet: bool) -> dict[str, Any
                 policy=policy,
                 policy_name=request.policy,
                 seed=request.seed,
-                # Minari's datasets are made from whole ones; until then, parts are kept and can be resumed.
+                # A Minari dataset is made from a complete one; until then, there are parts that can be resumed.
                 format="npz" if request.format == "minari" else request.format,
                 existing=request.existing,
                 part_rows=request.part_rows,
@@ -192,9 +194,12 @@ def _collect(request: Request, to_collect: int, *, quiet: bool) -> dict[str, Any
                 on_progress=_shown_on(display),
             )
         except ArgumentError:
-            raise  # nothing has begun
+            raise  # nothing has been written
         except BaseException:
-            _tell_what_is_there(request.out)
+            if request.existing != "overwrite" or _story_in(request.out) != old:
+                _tell_what_is_there(request.out)
+            elif old:
+                print(f"shoal: the dataset in {request.out} is as it was", file=sys.stderr)
             raise
         return _finished(request, pool, written)
 
@@ -220,15 +225,20 @@ def _shown_on(display: Display) -> Callable[[Written], None]:
     return show
 
 
+def _story_in(folder: Path) -> bytes:
+    story = folder / STORY
+    return story.read_bytes() if story.is_file() else b""
+
+
 def _tell_what_is_there(out: Path) -> None:
-    """After an error or Ctrl-C: what can be used, and how to go on."""
+    """Say, after an error or Ctrl-C, what is complete and how to go on."""
     if (out / STORY).is_file() and len(dataset := load_dataset(out)):
-        told = f"{len(dataset):,} rows in {_count(len(dataset.parts), 'part')} are complete in {out}"
+        told = f"{len(dataset):,} rows in {plural(len(dataset.parts), 'part')} are complete in {out}"
         print(f"shoal: {told}; --resume goes on from there", file=sys.stderr)
 
 
 def _finished(request: Request, pool: Pool, written: Written) -> dict[str, Any]:
-    """The result as plain data; for Minari, the last step as well."""
+    """The result as plain data; for Minari, this also does the conversion."""
     dataset, stats = load_dataset(request.out), pool.stats()
     result = {
         "path": str(request.out),
@@ -249,9 +259,9 @@ def _finished(request: Request, pool: Pool, written: Written) -> dict[str, Any]:
         **{name: value for name, value in asdict(written).items() if name in _EPISODES},
     }
     if request.format == "minari":
-        clear_minari(request.out)  # of a run that was killed when all but the clearing away was done
+        clear_minari(request.out)  # left by a run that was killed just before the parts were cleared away
         to_minari(dataset, request.out, pool.spec)
-        clear(request.out, None, but_minari=True)
+        clear(request.out)
     result["size_bytes"] = sum(path.stat().st_size for path in request.out.rglob("*") if path.is_file())
     return result
 
@@ -261,13 +271,12 @@ _EPISODES = ("episodes", "mean_return", "std_return", "mean_length")
 
 def _table_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     size = f"{result['size_bytes'] / 1e6:,.1f} MB"
-    parts = f", {_count(result['parts'], 'part')}" if result["format"] != "minari" else ""
-    workers = f", {result['num_workers']} workers" if result["num_workers"] > 1 else ""
+    parts = f", {plural(result['parts'], 'part')}" if result["format"] != "minari" else ""
     before = result["rows"] - result["new_rows"]
     rows = [
         ("data", f"{result['path']} ({result['format']}{parts}, {size})"),
         ("env", f"{result['num_envs']} × {result['env']}, policy {result['policy']}, seed {result['seed']}"),
-        ("engine", f"{result['engine']}{workers} ({result['engine_reason'] or 'as asked'})"),
+        ("engine", engine_told(result["engine"], result["num_workers"], result["engine_reason"])),
         ("rows", f"{result['rows']:,}" + (f", {before:,} of them from before" if before else "")),
     ]
     if result["new_rows"]:
@@ -285,7 +294,3 @@ def _how_to_read(result: dict[str, Any]) -> str:
     if result["format"] == "minari":
         return f"MINARI_DATASETS_PATH={path.parent.absolute()}, then minari.load_dataset({path.name!r})"
     return f"shoal.collect.load_dataset({str(path)!r}).to_numpy()"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -1,4 +1,4 @@
-"""What every command does alike: find the env that was typed, keep its output clean, and end with an exit code."""
+"""What all commands share: find the env that was typed, keep stdout clean, and end with an exit code."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.actions import import_here, load_callable
+from shoal.cli.codes import FAILED, INTERRUPTED
+from shoal.doctor.diagnosis import brief
 from shoal.errors import ArgumentError, FaultError, PolicyFailed, ShoalError
 from shoal.registry import find
 
-FAILED = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-_STDOUT, _STDERR = 1, 2  # the descriptors, which workers inherit
+_STDOUT, _STDERR = 1, 2  # the file descriptors, which workers inherit
 
 ENV_HELP = (
     "A Gymnasium id ([cyan]CartPole-v1[/], [cyan]module:MyEnv-v0[/]), or [cyan]module:callable[/], "
     "where the callable is a class or function that makes an env."
 )
 
-# Options that several commands have.
+# Options that several commands share.
 NumEnvs = Annotated[int, typer.Option("--num-envs", "-n", min=1, help="How many envs.")]
 EngineName = Annotated[
     str,
@@ -67,7 +67,7 @@ def env_from(name: str, what: str = "ENV") -> Any:
 
 @contextmanager
 def results_alone_on_stdout() -> Iterator[None]:
-    """Send to stderr what envs and libraries print meanwhile, in this process and in the workers it starts."""
+    """Send whatever envs and libraries print meanwhile to stderr, in this process and in the workers it starts."""
     sys.stdout.flush()
     kept = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
@@ -81,15 +81,16 @@ def results_alone_on_stdout() -> Iterator[None]:
 
 @contextmanager
 def exit_codes(*, debug: bool) -> Iterator[None]:
-    """Errors of shoal as one paragraph on stderr, and Ctrl-C without a traceback."""
+    """Report shoal's errors and the machine's as one paragraph on stderr, and Ctrl-C without a traceback."""
     try:
         yield
-    except ShoalError as error:
+    except (ShoalError, OSError, MemoryError, OverflowError) as error:
         if debug:
             traceback.print_exc()
         else:
-            more = " (--debug shows the traceback)" if isinstance(error, (FaultError, PolicyFailed)) else ""
-            print(f"shoal: {' '.join(str(error).split())}{more}", file=sys.stderr)
+            has_more = isinstance(error, (FaultError, PolicyFailed)) or not isinstance(error, ShoalError)
+            text = str(error) if isinstance(error, ShoalError) else brief(error)
+            print(f"shoal: {' '.join(text.split())}{' (--debug shows the traceback)' * has_more}", file=sys.stderr)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         print("shoal: interrupted", file=sys.stderr)

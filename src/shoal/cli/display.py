@@ -1,4 +1,4 @@
-"""What the user sees: progress while it runs and a table at the end, or plain lines where there is no terminal."""
+"""What the user sees: progress during a run and a table at the end, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from shoal.cli.drive import Progress, RunResult
 
 _FIRST_LINE_S = 1.0
 _LINE_EVERY_S = 5.0
-_BAR_WIDTHS = (10, 40)  # with less room than the first there is none
+_BAR_WIDTHS = (10, 40)  # least and most; with less room than that there is no bar
 
 
 class Display(Protocol):
-    """Shows a run while it goes on."""
+    """Shows the progress of a run."""
 
     every_s: float
 
     def show(self, progress: Progress) -> None:
-        """How far it has come."""
+        """Show how far the run has come."""
 
     def __enter__(self) -> Self: ...
 
@@ -36,7 +36,7 @@ class Display(Protocol):
 
 
 def display_for(steps: int, *, quiet: bool) -> Display:
-    """A bar on a terminal, lines elsewhere, nothing if ``quiet``. All of it goes to stderr."""
+    """A bar on a terminal, lines elsewhere, nothing if ``quiet``. Everything goes to stderr."""
     if quiet:
         return _Nothing()
     console = Console(stderr=True)
@@ -62,7 +62,7 @@ class _Lines(_Nothing):
     every_s = 0.5
 
     def __init__(self) -> None:
-        # The first line comes soon, to show that all is well; later ones must not fill a log.
+        # The first line comes early, to show that all is well; later ones must not flood a log.
         self._due_s = _FIRST_LINE_S
 
     def show(self, progress: Progress) -> None:
@@ -95,7 +95,7 @@ class _Bar(_Nothing):
 
 
 class _Fitting(ProgressColumn):
-    """All of a progress line, with as much of it as there is room for: the bar goes first, and numbers stay whole."""
+    """A whole progress line, cut to the room there is: the bar is dropped first, and numbers stay whole."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class _Fitting(ProgressColumn):
         self._time_left, self._bar = TimeRemainingColumn(), BarColumn()
 
     def render(self, task: Task) -> Table:
-        """What fits, from the most wanted to the least: steps, time left, what else is told, the bar."""
+        """What fits, from the most to the least important: steps, time left, further figures, the bar."""
         done, left = Text(task.fields["done"]), self._time_left.render(task)
         room = self._console.width - len(done)
         parts: list[Text] = []
@@ -129,12 +129,12 @@ def _as_much_as_fits(told: list[str], room: int) -> str:
 
 
 def print_result(result: RunResult) -> None:
-    """The closing table of a run, on stdout."""
+    """Print the closing table of a run to stdout."""
     print_rows(_table_rows(result))
 
 
 def print_rows(rows: list[tuple[str, str]]) -> None:
-    """Labels and what there is to say about them, on stdout."""
+    """Print labels and their values to stdout."""
     console = Console()
     if not console.is_terminal:
         width = max(len(label) for label, _ in rows)
@@ -144,7 +144,7 @@ def print_rows(rows: list[tuple[str, str]]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for label, value in rows:
-        table.add_row(label, value)
+        table.add_row(Text(label), Text(value))  # not markup: reasons and paths may have square brackets
     console.print(table)
 
 
@@ -152,7 +152,7 @@ def _table_rows(result: RunResult) -> list[tuple[str, str]]:
     batches = f", batches of {result.batch_size}" if result.batch_size < result.num_envs else ""
     rows = [
         ("env", f"{result.num_envs} × {result.env}{batches}, autoreset {result.autoreset}"),
-        ("engine", _engine(result)),
+        ("engine", engine_told(result.engine, result.num_workers, result.engine_reason)),
         ("steps", f"{result.steps:,} in {result.elapsed_s:.2f} s" + (" (interrupted)" if result.interrupted else "")),
         ("steps/s", f"{result.steps_per_s:,.0f}"),
         ("episodes", f"{result.episodes:,}"),
@@ -168,13 +168,15 @@ def _table_rows(result: RunResult) -> list[tuple[str, str]]:
     return rows
 
 
-def _engine(result: RunResult) -> str:
-    workers = f", {result.num_workers} workers" if result.num_workers > 1 else ""
-    return f"{result.engine}{workers} ({result.engine_reason or 'as asked'})"
+def engine_told(engine: str, num_workers: int, reason: str) -> str:
+    """The engine, its workers and why it was chosen, in one line."""
+    workers = f", {num_workers} workers" if num_workers > 1 else ""
+    # A reason may quote an error of several lines.
+    return f"{engine}{workers} ({' '.join(reason.split()) or 'as asked'})"
 
 
 def _telling(progress: Progress) -> list[str]:
-    """What there is to say, the most wanted first."""
+    """The figures to show, the most important first."""
     told = [f"{progress.steps_per_s:,.0f} steps/s", f"{progress.episodes:,} episodes"]
     if progress.recent_return is not None:
         told.append(f"recent return {progress.recent_return:.1f}")

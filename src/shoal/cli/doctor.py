@@ -1,4 +1,4 @@
-"""``shoal doctor``: look at the machine, and at an env on it, and say what to do."""
+"""``shoal doctor``: examine the machine, and an env on it, and say what to do."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from rich.text import Text
 from shoal.cli.common import ENV_HELP, AsJson, Debug, env_from, exit_codes, results_alone_on_stdout
 from shoal.doctor import Diagnosis, examine_env, examine_machine
 from shoal.doctor.diagnosis import Watch, no_watch, plural
+from shoal.doctor.rehearsal import recipe_of
 
 _PROBLEM_FOUND = 1
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "bold red")}
 _LINE_EVERY_S = 3.0
 
-# In typer's rich text a line break is a line break, so this is not a docstring.
+# Typer's rich text keeps every line break, so this is not a docstring.
 DOCTOR_HELP = """Look at this machine, and at an env on it, and say what to do about what is wrong.
 
 Findings go to stdout, progress to stderr.
@@ -56,10 +57,12 @@ def doctor(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the findings.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Look at this machine, and at an env on it, and say what to do about what is wrong."""
+    """Examine this machine, and an env on it, and say what to do about what is wrong."""
     with exit_codes(debug=debug):
         with results_alone_on_stdout(), _progress(quiet=quiet or as_json) as watch:
             made_of = None if env is None else env_from(env)
+            if made_of is not None:
+                recipe_of(made_of)  # a name that is none is told at once
             sections = {"machine": examine_machine(thorough=thorough, watch=watch)}
             if made_of is not None:
                 sections["env"] = examine_env(made_of, num_envs, num_workers=num_workers, called=env or "", watch=watch)
@@ -86,7 +89,7 @@ def _count(sections: dict[str, list[Diagnosis]], verdict: str) -> int:
 
 def _print_findings(env: str | None, sections: dict[str, list[Diagnosis]]) -> None:
     console = Console(highlight=False)
-    # Where there is no terminal there is no width to fold at, and a line per finding can be searched.
+    # Without a terminal there is no width to fold at, and one line per finding can be searched.
     show = _print_table if console.is_terminal else _print_lines
     width = max(len(diagnosis.topic) for diagnoses in sections.values() for diagnosis in diagnoses)
     for name, diagnoses in sections.items():
@@ -96,7 +99,7 @@ def _print_findings(env: str | None, sections: dict[str, list[Diagnosis]]) -> No
     console.print(_summary(sections), markup=False)
     if env is None:
         console.print("shoal doctor ENV looks at an env on this machine.", markup=False)
-    else:
+    elif any(diagnosis.topic == "in this process" for diagnosis in sections["env"]):  # not if that is dangerous
         console.print(f"shoal check {env} looks at whether the env keeps its contract.", markup=False, soft_wrap=True)
 
 
@@ -130,10 +133,10 @@ def _summary(sections: dict[str, list[Diagnosis]]) -> str:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Watch]:
-    """What is being examined: one line that is overwritten on a terminal, now and then a line elsewhere.
+    """Say what is being examined: on a terminal in one line that is overwritten, elsewhere in a line now and then.
 
-    Written by hand, since rich would start a thread to keep it moving, and the threads of this process are among the
-    things to look at.
+    Written by hand, since rich would start a thread to animate it, and the threads of this process are among the things
+    to be examined.
     """
     if quiet:
         yield no_watch

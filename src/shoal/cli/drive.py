@@ -6,6 +6,7 @@ reset ─▶ ┌─ actions ─▶ step, or send and recv ─▶ tally ─┐ �
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from time import perf_counter
@@ -34,7 +35,7 @@ class Progress:
         elapsed_s: Time since the first step.
         episodes: Episodes finished.
         recent_return: Mean return of the last 100 of them; None before the first.
-        recent_length: Their mean length, if it was counted.
+        recent_length: Mean length of the same episodes.
     """
 
     steps: int
@@ -42,7 +43,7 @@ class Progress:
     elapsed_s: float
     episodes: int
     recent_return: float | None
-    recent_length: float | None = None
+    recent_length: float | None
 
     @property
     def steps_per_s(self) -> float:
@@ -60,7 +61,7 @@ class RunResult:
         batch_size: Rows per batch.
         autoreset: The boundary rule.
         engine: The engine that ran them.
-        engine_reason: Why that one, if the choice was left to shoal.
+        engine_reason: Why that engine, if the choice was left to shoal.
         num_workers: Threads or processes.
         steps: Env steps done. A row that only resets an env is not a step.
         elapsed_s: Time from the first step to the last row.
@@ -95,8 +96,15 @@ class RunResult:
     interrupted: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields by name; everything in it fits into JSON."""
-        return asdict(self)
+        """All fields by name; all values fit into JSON."""
+        return for_json(asdict(self))
+
+
+def for_json(values: dict[str, Any]) -> dict[str, Any]:
+    """The same values, with None for numbers that JSON does not have, such as the mean of returns that overflow."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }
 
 
 def drive(
@@ -111,15 +119,15 @@ def drive(
     """Reset a pool and step it until its envs have done at least ``steps`` steps.
 
     A synchronous pool is driven with ``step``; an asynchronous one with ``send`` and ``recv``, each batch answered
-    as it comes. Ctrl-C ends the run early, and the result says so.
+    as it arrives. Ctrl-C ends the run early, and the result says so.
 
     Args:
         pool: The pool; it is left open.
         actor: Called with observations and their number, returns as many actions. By default actions are random.
         steps: Env steps to do.
-        seed: For the envs and the random actions.
+        seed: The seed of the envs and of the random actions.
         on_progress: Called now and then.
-        progress_every_s: How often.
+        progress_every_s: Seconds between two such calls.
 
     Example:
         >>> import shoal
@@ -146,7 +154,9 @@ def drive(
             if on_progress is not None and end >= due:
                 due = end + progress_every_s
                 seen = tally.statistics
-                on_progress(Progress(tally.steps, steps, end - start, seen.episodes, seen.recent_return))
+                on_progress(
+                    Progress(tally.steps, steps, end - start, seen.episodes, seen.recent_return, seen.recent_length)
+                )
             if tally.steps >= steps:
                 break
     except KeyboardInterrupt:
@@ -157,14 +167,14 @@ def drive(
 class EpisodeTally:
     """Returns and lengths of episodes, added up over batches from any mix of envs.
 
-    The rules are the same in every autoreset mode. A row's reward belongs to the episode that the row's flags speak
-    of, so a row that ends an episode still counts for it, also under ``same_step``, where the row's observation is
-    already the next episode's. A row that is ``first`` and ends nothing begins a new sum: it answers a reset.
-    ``elapsed_step`` is 0 only in such rows, so what is not 0 is a step.
+    The rules are the same in every autoreset mode. A row's reward belongs to the episode that the row's flags describe,
+    so a row that ends an episode still counts for it, even under ``same_step``, where the row's observation is already
+    the next episode's. A row that is ``first`` and ends nothing begins a new sum: it answers a reset. ``elapsed_step``
+    is 0 only in such rows, so every other row is a step.
 
     Attributes:
         steps: Env steps seen.
-        statistics: Of the episodes that ended.
+        statistics: Statistics of the episodes that ended.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -187,7 +197,7 @@ class EpisodeTally:
 
 
 def _rows(pool: Pool, actor: Actor, first: Batch) -> Iterator[Batch]:
-    """Batches without end, each the answer to actions for the one before."""
+    """Endless batches, each the answer to the actions for the one before."""
     if pool.is_async:
         # All envs get an action; from then on each batch that arrives is answered while the others are busy.
         pool.send(actor(first.obs, len(first)))
@@ -233,7 +243,7 @@ def _result(pool: Pool, tally: EpisodeTally, before: PoolStats, elapsed_s: float
     after = pool.stats()
     envs_s = after.waiting_s - before.waiting_s
     pool_s = after.handling_s - before.handling_s
-    # A call that Ctrl-C cut short was inside the pool after the last row.
+    # A call that Ctrl-C cut short spent time in the pool after the last row.
     elapsed_s = max(elapsed_s, envs_s + pool_s)
     return RunResult(
         env=pool.spec.id,

@@ -1,4 +1,4 @@
-"""Recordings as ``shoal replay`` shows them: in a list, in plain letters, and whether they are of an env of some id."""
+"""Recordings for ``shoal replay``: listing them, printing their text safely, and matching them with env ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.recording import Origin, Recording, is_recording
 from shoal.registry import find
 from shoal.replaying import summary_of
 
-_PLAIN_WIDTH = 10_000  # a line for each recording can be searched, whatever its length
+_PLAIN_WIDTH = 10_000  # one line per recording can be searched, whatever its length
 
 
 def recordings_in(folder: Path) -> list[Path]:
@@ -34,14 +34,14 @@ def recordings_in(folder: Path) -> list[Path]:
 
 
 def print_list(folder: Path, found: list[Path], *, as_json: bool) -> None:
-    """One line for each, on stdout."""
+    """Print one line for each recording to stdout."""
     rows = [_row(path) for path in found]
     if as_json:
         print(json.dumps(rows))
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in rows[0]:
-        # Names of folders are there to be copied, so they stay in one piece.
+        # Folder names are meant to be copied, so they stay in one piece.
         is_folder = name == "recording"
         table.add_column(name, justify="right" if name == "steps" else "left", overflow="fold", no_wrap=is_folder)
     for row in rows:
@@ -53,7 +53,7 @@ def print_list(folder: Path, found: list[Path], *, as_json: bool) -> None:
         wide = Console(highlight=False, width=_PLAIN_WIDTH)
         with wide.capture() as captured:
             wide.print(table)
-        # A table fills its lines with blanks, which nobody wants in a file.
+        # A table pads its lines with blanks, which nobody wants in a file.
         print("\n".join(line.rstrip() for line in captured.get().splitlines()))
     console.print(Text(f"\nshoal replay {folder / 'RECORDING'} replays one of them."), soft_wrap=True)
 
@@ -68,15 +68,15 @@ def _row(path: Path) -> dict[str, Any]:
 
 
 def is_of(env_id: str, origin: Origin) -> bool:
-    """Whether an env may have been recorded that has this id: by the id, or by what makes it."""
+    """Whether the recorded env may have this id, judging by the id itself or by what makes the env."""
     task = find(env_id)
     makers = [task.source, gym.registry.get(env_id)]
     places = [getattr(maker, "entry_point", maker) for maker in makers if maker is not None]
     names = [place if isinstance(place, str) else Origin.of(place).name for place in places]
-    # By the last name alone: a script that was run is imported under another one.
+    # Only the last part of the name counts: a script that was run is imported under another module name.
     return origin.name.rpartition(":")[2] in {name.rpartition(":")[2] for name in (env_id, task.id, *names)}
 
 
 def plain(text: str) -> str:
-    """Text from a recording without what a terminal would obey."""
+    """Text from a recording, without characters that a terminal would obey."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

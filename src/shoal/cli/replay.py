@@ -1,4 +1,4 @@
-"""``shoal replay``: have a recorded fault again, here and now."""
+"""``shoal replay``: reproduce a recorded fault, here and now."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from rich.text import Text
 import shoal
 from shoal.cli.common import env_from, exit_codes, results_alone_on_stdout
 from shoal.cli.recordings import is_of, plain, print_list, recordings_in
+from shoal.doctor.diagnosis import plural
 from shoal.errors import ArgumentError, EnvTimeout, FaultError, WorkerDied
 from shoal.recording import Recording, is_recording
 from shoal.replaying import Outcome, reason_against, summary_of
@@ -40,12 +41,14 @@ _OWN = os.path.dirname(shoal.__file__) + os.sep
 _OWN_ENVS = tuple(os.path.join(_OWN, name) for name in ("testing", "envs"))
 _STYLES = {"reproduced": "bold green", "another fault": "bold yellow", "no fault": "bold yellow"}
 
-# In typer's rich text a line break is a line break, so this is not a docstring.
+# Typer's rich text keeps every line break, so this is not a docstring.
 REPLAY_HELP = """Have a recorded fault again, in this process.
 
 A pool with [cyan]fault_dir=[/] records what each env was told up to a fault. This tells one env the same.
 Nothing that a recording names is imported: an env of your own is given with [cyan]--env[/].
 The exit code is 0 if the fault is reproduced, 1 if there is another one or none, and 2 if it could not be tried.
+A crash takes this process along, so the exit code is then its own: 139 after a segmentation fault, for example.
+A hang that Python cannot interrupt ends the process once it is reproduced: with 0, or 1 if that code holds the GIL.
 
 [bold]What is recorded in a folder[/]
 [green]shoal replay faults/[/]
@@ -77,14 +80,16 @@ def replay(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error of shoal's own.")] = False,
 ) -> None:
-    """Have a recorded fault again, in this process."""
+    """Reproduce a recorded fault in this process."""
     with exit_codes(debug=debug):
+        if use_pdb and as_json:
+            raise ArgumentError("--pdb and --json: one of them, not both, since the debugger writes to stdout")
         if not is_recording(folder):
             print_list(folder, recordings_in(folder), as_json=as_json)
             return
         recording = Recording.load(folder)
         screen = sys.stdout
-        # What the env prints is no part of the result. A debugger needs the terminal, and so the descriptor.
+        # What the env prints is not part of the result. A debugger needs the terminal, hence the real descriptor.
         with redirect_stdout(sys.stderr) if use_pdb else results_alone_on_stdout():
             factory = None if env is None else env_from(env, "--env")
             if factory is None and (reason := reason_against(recording.origin)):
@@ -113,7 +118,7 @@ def _request_for_env(recording: Recording, reason: str) -> str:
 
 
 def _told_of(outcome: Outcome, recording: Recording, factory: Any) -> Outcome:
-    """The outcome, with a note if the env was one of another id: that explains more than anything in the recording."""
+    """The outcome, with a note if the env has another id: that explains more than anything in the recording."""
     if outcome.verdict == "reproduced" or not isinstance(factory, str) or is_of(factory, recording.origin):
         return outcome
     note = f"{factory} is not the env that was recorded: that is {recording.origin}"
@@ -165,8 +170,8 @@ def _run(
 class _Watch:
     """Stands by while the process may die or hang, and says so beforehand.
 
-    A hang in Python is ended by ``replay`` itself. One in compiled code is not, so this ends the process: after a grace
-    by a thread of Python's, and if the code holds the interpreter's lock, by one of faulthandler's.
+    ``replay`` itself ends a hang in Python. It cannot end one in compiled code, so this ends the process: after a grace
+    period with a Python thread or, if the code holds the interpreter's lock, with one of faulthandler's.
     """
 
     def __init__(self, recording: Recording, timeout_s: float) -> None:
@@ -178,7 +183,7 @@ class _Watch:
         self._has_begun = False
 
     def begin(self) -> None:
-        """The command that is next ended badly when it was recorded."""
+        """Begin to watch: the next command is the one that ended badly when it was recorded."""
         fault = self._recording.fault
         if self._has_begun or fault is None:
             return
@@ -196,7 +201,7 @@ class _Watch:
             faulthandler.dump_traceback_later(self._timeout_s + 2 * _GRACE_S, exit=True, file=sys.__stderr__ or 2)
 
     def end(self) -> None:
-        """It has come through."""
+        """Stop watching: the command has returned."""
         if self._has_begun and self._hangs:
             self._timer.cancel()
             faulthandler.cancel_dump_traceback_later()
@@ -223,7 +228,7 @@ def _enter_debugger(screen: TextIO, error: FaultError) -> None:
 
 
 def _of_the_env(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from the first frame on that is not shoal's; all of it, if all are."""
+    """A traceback from its first frame outside shoal on; all of it if there is none."""
     own = trace
     while own is not None and _is_ours(own.tb_frame.f_code.co_filename):
         own = own.tb_next
@@ -239,7 +244,7 @@ def _is_ours(filename: str) -> bool:
 
 class _Nothing:
     def show(self, done: int) -> None:
-        """How many commands are done."""
+        """Show how many commands are done."""
 
     def stop(self) -> None:
         """Leave the screen to others."""
@@ -275,7 +280,7 @@ class _Bar(_Nothing):
 
 @contextmanager
 def _progress(total: int, *, quiet: bool) -> Iterator[_Nothing]:
-    """A bar on a terminal, now and then a line elsewhere. It goes to stderr."""
+    """A bar on a terminal, a line now and then elsewhere, on stderr."""
     console = Console(stderr=True)
     bar = _Nothing() if quiet else _Bar(console, total) if console.is_terminal else _Lines(total)
     try:
@@ -285,14 +290,14 @@ def _progress(total: int, *, quiet: bool) -> Iterator[_Nothing]:
 
 
 def _print_outcome(recording: Recording, outcome: Outcome) -> None:
-    """The env's traceback, then the verdict, then what there is to say about it, on stdout."""
+    """Print the env's traceback, then the verdict, then notes about it, to stdout."""
     console = Console(highlight=False)
     error = outcome.error
     if error is not None:
         console.print(Text(plain(_told_by_env(error))), soft_wrap=True)
         console.print()
     verdict = Text(outcome.verdict, _STYLES[outcome.verdict])
-    after = f"{outcome.steps:,} step{'s' * (outcome.steps != 1)}"
+    after = plural(outcome.steps, "step")
     found = "" if error is None else f": {type(error).__name__} after {after}"
     told = found or f" after {after}" + ("" if recording.fault else "; none was recorded")
     console.print(Text.assemble(verdict, told), soft_wrap=True)

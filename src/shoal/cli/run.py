@@ -9,9 +9,9 @@ import typer
 
 from shoal.build import make_pool
 from shoal.cli.actions import Actor, load_policy, policy_actor
+from shoal.cli.codes import INTERRUPTED
 from shoal.cli.common import (
     ENV_HELP,
-    INTERRUPTED,
     AsJson,
     Debug,
     EngineName,
@@ -25,7 +25,7 @@ from shoal.cli.common import (
 from shoal.cli.display import display_for, print_result
 from shoal.cli.drive import RunResult, drive
 
-# In typer's rich text a line break is a line break, so this is not a docstring.
+# Typer's rich text keeps every line break, so this is not a docstring.
 RUN_HELP = """Step an env and see how fast it goes.
 
 Progress goes to stderr, the result to stdout.

@@ -1,4 +1,4 @@
-"""Standard streams that cannot take all that a command writes: closed, full, or of an encoding with few letters."""
+"""Standard streams that cannot take all that a command writes: closed, full, or with an encoding that lacks letters."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TextIO, cast
 
-_FAILED = 2
-_NOBODY_READS = 1  # as click ends when a pipe is closed
+from shoal.cli.codes import FAILED
+
+_NOBODY_READS = 1  # the exit code of click when a pipe is closed
 _PLAIN = "shoal.plain"
 _LOOKS_LIKE = {"×": "x", "±": "+-", "✓": "+", "✗": "x", "…": "...", "µ": "u", "━": "-", "╸": "-", "╺": "-"}
 
 
 @contextmanager
 def watched_stdout() -> Iterator[None]:
-    """End with one line on stderr and code 2 if stdout cannot be written to, also if it is closed."""
+    """End with one line on stderr and code 2 if stdout is closed or cannot be written to."""
     stream = sys.stdout
     if stream is None:
         _end("stdout is closed, so there is nowhere to write the result to")
@@ -28,11 +29,11 @@ def watched_stdout() -> Iterator[None]:
         yield
     finally:
         sys.stdout = stream
-        watched.flush()  # now, and not when Python ends
+        watched.flush()  # now, and not when Python exits
 
 
 class _Watched:
-    """A stream that ends the process if it fails: nobody further up can tell its errors from those of other files."""
+    """A stream that ends the process if it fails, since callers cannot tell its errors from those of other files."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -50,7 +51,7 @@ class _Watched:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> NoReturn:
-        # What could not be written may be in a buffer, and Python tries once more when it ends.
+        # What could not be written may still be in a buffer, and Python tries again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
         if error.errno == errno.EPIPE:
             raise SystemExit(_NOBODY_READS) from None
@@ -61,7 +62,7 @@ class _Watched:
 
 
 def write_what_the_encoding_lacks() -> None:
-    """Have letters that an encoding such as ASCII does not know written as something like them."""
+    """Replace letters that an encoding such as ASCII lacks by something similar."""
     codecs.register_error(_PLAIN, _alike)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -77,4 +78,4 @@ def _alike(error: UnicodeError) -> tuple[str, int]:
 def _end(reason: str) -> NoReturn:
     if sys.stderr is not None:
         print(f"shoal: {reason}", file=sys.stderr)
-    raise SystemExit(_FAILED) from None
+    raise SystemExit(FAILED) from None

@@ -1,7 +1,7 @@
 """Data from a pool, without phantom transitions.
 
 Collector       runs a pool under a policy: epochs, episodes, evaluations
-Epoch           what one run gave, as segments; its transitions are the same in every autoreset mode
+Epoch           the result of one run, as segments; its transitions are the same in every autoreset mode
 Segment         ``T`` steps of ``N`` envs, with the rows before and after
 Episode         one whole episode
 write_dataset   collects into a folder, part by part

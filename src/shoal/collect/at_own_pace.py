@@ -1,4 +1,4 @@
-"""Recording a pool whose envs answer when they are ready: a stream of rows for each."""
+"""Recording a pool whose envs answer when they are ready: one stream of rows per env."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = list[Any]  # the leaves of one env's observation or action
 
 @dataclass
 class Stream:
-    """The rows of one env since the epoch began; the first of them is the last of the epoch before."""
+    """The rows of one env since the epoch began; the first is the last row of the epoch before."""
 
     obs: list[Row] = field(default_factory=list)
     first: list[bool] = field(default_factory=list)
@@ -35,18 +35,18 @@ class Stream:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an action was sent whose row has not come."""
+        """Whether an action was sent whose row has not arrived yet."""
         return len(self.action) > len(self.reward)
 
     def begin_again(self) -> None:
-        """Keep the last row, and the action that is under way, and forget the rest."""
+        """Keep the last row and the action that is under way, and forget the rest."""
         pending = self.action[len(self.reward) :]
         self.obs, self.first, self.action = self.obs[-1:], self.first[-1:], pending
         self.reward, self.terminated, self.truncated, self.executed, self.finals = [], [], [], [], {}
 
 
 class AtOwnPace:
-    """Answers rows as they come. What is under way when an epoch ends is part of the next."""
+    """Answers rows as they arrive; what is under way when an epoch ends is part of the next."""
 
     def __init__(self, pool: Pool, act: Callable[[Any, int], Any]) -> None:
         self._pool = pool
@@ -56,7 +56,7 @@ class AtOwnPace:
         self._has_begun = False
 
     def forget(self) -> None:
-        """Begin with a reset, whatever came before."""
+        """Have the next run begin with a reset, whatever came before."""
         self._streams = [Stream() for _ in self._streams]
         self._has_begun = False
 
@@ -85,9 +85,9 @@ class AtOwnPace:
         for row, env_id in enumerate(batch.env_id.tolist()):
             stream, obs = self._streams[env_id], [leaf[row] for leaf in leaves]
             over = bool(batch.terminated[row] or batch.truncated[row])
-            if not stream.is_waiting:  # a reset on demand: it takes the place of the row before
+            if not stream.is_waiting:  # an explicit reset, whose row replaces the one before
                 if stream.obs:
-                    if stream.reward:  # else the row before is the last of an epoch that has been handed out
+                    if stream.reward:  # otherwise the row before is the last of an epoch already handed out
                         stream.finals[len(stream.reward) - 1, 0] = stream.obs[-1]
                     stream.obs[-1], stream.first[-1] = obs, True
                 else:
@@ -106,18 +106,19 @@ class AtOwnPace:
         return taken
 
     def _answer(self, batch: Batch) -> None:
-        over = batch.terminated | batch.truncated
+        # A dropped env answers at once: if it were sent actions, its rows would fill the next batch, and all after it.
+        is_in = ~np.isin(batch.env_id, list(self._pool.dropped))
+        over = (batch.terminated | batch.truncated) & is_in
         if self._pool.autoreset is Autoreset.DISABLED and over.any():
             self._pool.async_reset(env_id=batch.env_id[over])
-            rows = np.flatnonzero(~over)
-        else:
-            rows = np.arange(len(batch))
+            is_in &= ~over
+        rows = np.flatnonzero(is_in)
         if not len(rows):
             return
         leaves = self._obs_tree.flatten(batch.obs)
         action = self._act(self._obs_tree.unflatten([leaf[rows] for leaf in leaves]), len(rows))
         ids = batch.env_id[rows]
-        fitted = self._action_tree.fit_batch(action, len(rows))
+        fitted = self._pool.fit_actions(action, len(rows))
         for k, env_id in enumerate(ids.tolist()):
             self._streams[env_id].action.append([np.copy(leaf[k]) for leaf in fitted])
         self._pool.send(action, ids)

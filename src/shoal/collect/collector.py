@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from shoal.seeding import Seed
 
 Policy = Callable[[Any], Any]
-_EPISODE_STEPS = 64  # how many steps to take before looking whether enough episodes have ended
+_EPISODE_STEPS = 64  # how many steps to take before checking whether enough episodes have ended
 
 
 class Collector:
     """Collects data from a pool.
 
-    Epochs hang together: each begins with the last row of the one before, so that the transitions of all epochs are
-    those of one long run, none lost and none twice. What is a transition does not depend on the pool's autoreset mode.
+    Epochs are contiguous: each begins with the last row of the one before, so that the transitions of all epochs are
+    those of one long run, with none lost and none repeated. What counts as a transition does not depend on the pool's
+    autoreset mode.
 
     Args:
         pool: Any pool, or a face with a ``pool``: in step or asynchronous, in any autoreset mode.
@@ -49,7 +50,7 @@ class Collector:
     def __init__(self, pool: Pool | Any, policy: Policy | None = None, *, seed: Seed = None) -> None:
         self.pool: Pool = getattr(pool, "pool", pool)
         self._seed = seed
-        # Also for when the generators of the envs have been used for something else.
+        # Also for the resets after evaluations, which have reseeded the generators of the envs.
         self._seeds = np.random.SeedSequence(None if seed is None else _numbers(seed))
         root = None if seed is None else int(self._seeds.generate_state(1)[0])
         actor = _actor(policy) if policy else RandomActions(self.pool.spec.action, root)
@@ -68,7 +69,7 @@ class Collector:
     def collect(self, steps: int | None = None) -> Epoch:
         """Step every env ``steps`` times, or take as many rows from an asynchronous pool.
 
-        Without a number, go on until an episode has ended in every env. Envs that were dropped are not waited for.
+        Without a number, go on until an episode has ended in every env. Dropped envs are not waited for.
         """
         check_count("steps", steps)
         if self._rows_read is not None and self._rows_read != self.pool.rows_read:
@@ -93,9 +94,9 @@ class Collector:
             done += 1
 
     def episodes(self, steps: int = _EPISODE_STEPS) -> Iterator[Episode]:
-        """Whole episodes as they end, without end; looked for every ``steps`` steps.
+        """Whole episodes as they end, in an endless stream that is fed every ``steps`` steps.
 
-        If the collector is used for something else meanwhile, episodes that were under way are left out.
+        If the collector is used for something else in the meantime, episodes that were under way are left out.
         """
         cutter, turns = EpisodeCutter(), self._turns
         while True:
@@ -105,11 +106,11 @@ class Collector:
             yield from cutter.cut(epoch)
 
     def evaluate(self, episodes: int, seed: Seed = None) -> Evaluation:
-        """Play so many episodes from a fresh reset, each env its share of them.
+        """Play this many episodes from a fresh reset, each env its share of them.
 
-        The seed is for the envs; random actions go on as they were. Envs that were dropped have no share. Afterwards
-        the next epoch begins with a reset; if there was a seed, with another one, which follows from the collector's
-        own, so that evaluations with one seed do not have all epochs begin alike.
+        The seed is for the envs; random actions continue as before. Dropped envs have no share. Afterwards, the next
+        epoch begins with a reset. If there was a seed, that reset gets another one, derived from the collector's own,
+        so that repeated evaluations with the same seed do not make all epochs begin alike.
         """
         if episodes < 1:
             raise ArgumentError(f"episodes: expected at least 1, got {episodes}")

@@ -19,7 +19,7 @@ from gymnasium import Space, spaces
 from shoal.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from shoal.collect.segment import Epoch, Segment
     from shoal.spec import EnvSpec, Leaf, SpaceTree
@@ -34,7 +34,7 @@ class Column:
 
     Attributes:
         name: Its name.
-        dtype: numpy's name of the type of a value, or ``"str"``.
+        dtype: numpy's name for the type of a value, or ``"str"``.
         shape: The shape of one row's value; ``()`` for a single number.
     """
 
@@ -97,7 +97,7 @@ def _names(space: Space[Any], name: str) -> Iterator[str]:
 def _column(name: str, leaf: Leaf) -> Column:
     if leaf.is_array:
         return Column(name, leaf.dtype.name, leaf.shape)
-    # Not only Text: MiniGrid's missions are texts of a space of its own. A copy, because sampling moves a space on.
+    # Not only Text: MiniGrid's missions are texts in its own kind of space. A copy, because sampling changes a space.
     if isinstance(deepcopy(leaf.space).sample(), str):
         return Column(name, TEXT)
     raise ArgumentError(
@@ -107,7 +107,7 @@ def _column(name: str, leaf: Leaf) -> Column:
 
 
 class Counters:
-    """Which episode each env is in, how far it is, and what it has returned so far."""
+    """Which episode each env is in, how far it has come, and its return so far."""
 
     def __init__(self, next_episode: npt.NDArray[np.int32]) -> None:
         self.next_episode = next_episode.copy()
@@ -115,7 +115,7 @@ class Counters:
         self._return_N = np.zeros(len(next_episode))
 
     def count(self, segment: Segment) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """For each step of a segment: its episode, its place in there, and the episode's return with it."""
+        """For each step of a segment: its episode, its place in the episode, and the return up to and including it."""
         ids, executed = segment.env_id, segment.executed
         over = segment.terminated | segment.truncated
         gained = np.where(executed, segment.reward, 0.0)
@@ -128,7 +128,7 @@ class Counters:
             total[t] = sums
             at += executed[t]
             if over[t].any():
-                # An episode that failed before its first step has left no row, and its number is the next one's.
+                # An episode that failed before its first step has left no row, so the next one gets its number.
                 number += over[t] & (at > 0)
                 at[over[t]], sums[over[t]] = 0, 0.0
         self.next_episode[ids], self._step_N[ids], self._return_N[ids] = number, at, sums
@@ -137,17 +137,37 @@ class Counters:
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a dataset, and the episodes that end in them.
+    """Some rows of a dataset.
 
     Attributes:
         columns: The rows, by column.
-        returns: The return of each episode that ends in these rows.
-        lengths: How many steps each of them took.
+        totals: For each row, the return of its episode up to and including it.
     """
 
     columns: Columns
-    returns: npt.NDArray[np.float64]
-    lengths: npt.NDArray[np.int64]
+    totals: npt.NDArray[np.float64]
+
+    @property
+    def ends(self) -> npt.NDArray[np.bool_]:
+        """Which rows are the last of their episodes."""
+        return self.columns["terminated"] | self.columns["truncated"]
+
+    @property
+    def returns(self) -> npt.NDArray[np.float64]:
+        """The return of each episode that ends in these rows."""
+        return self.totals[self.ends]
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """How many steps each of these episodes took."""
+        return self.columns["step"][self.ends].astype(np.int64) + 1
+
+    def cut(self, env_ids: Iterable[int]) -> None:
+        """Note that a fault came right after the last row of each of these envs: it was the last of its episode."""
+        for env_id in env_ids:
+            own = np.flatnonzero(self.columns["env_id"] == env_id)
+            if own.size and not self.ends[own[-1]]:
+                self.columns["truncated"][own[-1]] = True
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -155,7 +175,7 @@ class Rows:
 
 
 def rows_of(epoch: Epoch, counters: Counters, most: int) -> Rows:
-    """The transitions of an epoch as columns, at most so many: the first ones."""
+    """The first ``most`` transitions of an epoch, as columns."""
     counted = [counters.count(segment) for segment in epoch.segments]
     masks = [segment.executed for segment in epoch.segments]
     episode, step, total = (
@@ -169,9 +189,7 @@ def rows_of(epoch: Epoch, counters: Counters, most: int) -> Rows:
     columns["reward"] = data.reward
     columns |= _named(segment.obs_tree, "next_obs", data.next_obs)
     columns |= {"terminated": data.terminated, "truncated": data.truncated}
-    columns = {name: values[:most] for name, values in columns.items()}
-    over = columns["terminated"] | columns["truncated"]
-    return Rows(columns, total[over], step[over].astype(np.int64) + 1)
+    return Rows({name: values[:most] for name, values in columns.items()}, total)
 
 
 def _named(tree: SpaceTree, prefix: str, value: Any) -> Columns:

@@ -6,11 +6,10 @@
         part-00001.parquet
         .part-00002.parquet.draft    being written, or left by a run that was killed
 
-``_dataset.json`` is the truth: a file that it does not list is no part yet. Both it and the parts are plain data.
+``_dataset.json`` is the truth: a file that it does not list is not a part yet. Both it and the parts are plain data.
 Loading imports nothing that they name, and unpickles nothing.
 
-Readers of Parquet folders pass over names that begin with an underscore or a dot, so that they see parts and nothing
-else.
+Readers of Parquet folders skip names that begin with an underscore or a dot, so they see the parts and nothing else.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class DatasetConfig:
         env_kwargs: What it was called with.
         num_envs: How many envs there were.
         policy: Who acted: ``"random"``, or ``module:callable``.
-        seed: The seed of it all; that of a part is derived from it.
+        seed: The seed of the dataset, from which those of its parts are derived.
         format: ``"parquet"`` or ``"npz"``.
         part_rows: How many rows a part has; the last one may have fewer.
         observation_space: As Gymnasium writes it.
@@ -68,7 +67,7 @@ class DatasetConfig:
     shoal: str
 
     def difference(self, other: DatasetConfig) -> str | None:
-        """What another config has that would make other data, in words; None if there is nothing."""
+        """What in another config would lead to other data, in words; None if nothing would."""
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             if mine != theirs and field.name not in ("engine", "shoal"):
@@ -84,7 +83,7 @@ class Part:
         file: Its name.
         rows: How many rows it has.
         episodes: How many episodes end in it.
-        seed: ``Collector(pool, policy, seed=seed)`` begins with its rows.
+        seed: ``Collector(pool, policy, seed=seed)`` collects these rows first.
         mean_return: The mean return of its episodes; None if there are none.
         mean_length: Their mean length.
     """
@@ -124,11 +123,11 @@ class Story:
         return sum(part.episodes for part in self.parts)
 
     def with_part(self, part: Part, next_episode: Iterable[int]) -> Story:
-        """The same with one more part."""
+        """The same story with one more part."""
         return replace(self, parts=(*self.parts, part), next_episode=tuple(next_episode))
 
     def save(self, folder: Path) -> None:
-        """Write it, at once or not at all."""
+        """Write it atomically."""
         told = {"format_version": FORMAT_VERSION, "rows": self.rows, "episodes": self.episodes, **asdict(self)}
         with atomic_file(folder / STORY) as file:
             file.write(_as_text(told).encode())
@@ -138,14 +137,14 @@ class Story:
         """Read it.
 
         Raises:
-            ArgumentError: If it is not there, or not what a dataset has.
+            ArgumentError: If it is missing or malformed.
         """
         path = folder / STORY
         if not path.is_file():
             raise ArgumentError(f"{folder}: there is no dataset ({STORY} is missing)")
         try:
             return cls._read(path)
-        # Whatever is wrong with it, from a comma to a nesting that no parser survives.
+        # Anything may be wrong with it, from a comma to a nesting that no parser survives.
         except Exception as error:
             raise ArgumentError(f"{path}: not a dataset that can be read ({error or type(error).__name__})") from error
 
@@ -178,7 +177,7 @@ def _as_text(told: dict[str, Any]) -> str:
 
 
 def _refuse_nonsense(story: Story) -> None:
-    """Raise if some part is not of the kind that a reader relies on."""
+    """Raise if some entry is not of the kind that readers rely on."""
     if story.config.format not in FORMATS:
         raise ValueError(f"format: {story.config.format!r}")
     for column in story.columns:
@@ -197,7 +196,7 @@ def _refuse_nonsense(story: Story) -> None:
 class Dataset:
     """A dataset on disk: the parts that were complete when it was loaded.
 
-    Iteration gives one dict of arrays per part, so that a dataset need not fit into memory.
+    Iteration yields one dict of arrays per part, so that a dataset need not fit into memory.
 
     Attributes:
         path: Its folder.
@@ -271,7 +270,7 @@ class Dataset:
 
 
 def load_dataset(path: str | os.PathLike[str]) -> Dataset:
-    """Open a dataset that ``shoal collect`` or ``write_dataset`` has written; also one that is being written.
+    """Open a dataset that ``shoal collect`` or ``write_dataset`` has written, or is still writing.
 
     Raises:
         ArgumentError: If there is none, or it cannot be read.

@@ -46,9 +46,9 @@ class Episode:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a policy did: one entry per episode, and as many episodes of each env as of any other, give or take one.
+    """How a policy did: one entry per episode, and equally many episodes from each env, give or take one.
 
-    Taking the first episodes that end instead would favour short ones.
+    Taking the first episodes that end would favour short ones.
     """
 
     returns: npt.NDArray[np.float64]
@@ -62,7 +62,7 @@ class Evaluation:
 
     @property
     def std(self) -> float:
-        """The spread of the returns."""
+        """The standard deviation of the returns."""
         return float(self.returns.std())
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class Evaluation:
 
 
 class Tally:
-    """Adds up the rewards of episodes, and keeps nothing else of them. It begins where all envs do."""
+    """Adds up the rewards and steps of episodes, and keeps nothing else; starts where all envs begin an episode."""
 
     def __init__(self, num_envs: int) -> None:
         self._return_N = np.zeros(num_envs)
@@ -92,7 +92,7 @@ class Tally:
 
 
 class EpisodeCutter:
-    """Cuts epochs into episodes. What an epoch leaves unfinished is finished by the next."""
+    """Cuts epochs into episodes; what an epoch leaves unfinished is finished by the next."""
 
     def __init__(self) -> None:
         self._parts: dict[int, list[tuple[Segment, int, int, int]]] = {}
@@ -100,7 +100,7 @@ class EpisodeCutter:
         self._between: set[int] = set()
 
     def forget(self) -> None:
-        """The next epoch does not go on where the last one has ended: what that left unfinished stays so."""
+        """Drop unfinished episodes, because the next epoch does not go on where the last one ended."""
         self._parts.clear()
         self._between.clear()
 
@@ -109,7 +109,7 @@ class EpisodeCutter:
         for segment in epoch.segments:
             over = segment.terminated | segment.truncated
             ids = segment.env_id.tolist()
-            # An episode that had begun before anybody looked is not whole: it is left out.
+            # An episode whose beginning was not seen is not whole, so it is left out.
             headless = {n for n, i in enumerate(ids) if not (segment.first[0, n] or self._knows(i))}
             starts = [0] * len(ids)
             for t, n in np.argwhere(over).tolist():

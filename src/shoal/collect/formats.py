@@ -1,7 +1,7 @@
 """Parts of a dataset as files: Parquet through pyarrow, or numpy's npz.
 
-A part is written to a name that begins with a dot, and gets its own name when all of it is on disk. So there is no
-moment at which a file with a part's name is not a whole part.
+A part is written under a name that begins with a dot, and gets its own name once all of it is on disk. So a file with
+a part's name is a whole part at any moment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.collect.columns import TEXT, Column, Columns
 from shoal.errors import ArgumentError, BackendUnavailable, ResourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 FORMATS = ("parquet", "npz")
@@ -48,9 +48,14 @@ def check_format(name: str, columns: Sequence[Column]) -> None:
 
 
 @contextmanager
-def part_writer(path: Path, name: str, columns: Sequence[Column]) -> Iterator[PartWriter]:
-    """A writer of one part, which is there under its name if the block ends well, and not at all if it does not."""
-    with atomic_file(path) as file:
+def part_writer(
+    path: Path, name: str, columns: Sequence[Column], make_way: Callable[[], None] | None = None
+) -> Iterator[PartWriter]:
+    """A writer of one part, which appears under its name if the block ends well, and not at all if it does not.
+
+    ``make_way`` is called when the part is complete and on disk, just before it gets its name.
+    """
+    with atomic_file(path, make_way) as file:
         writer: PartWriter = (_ParquetWriter if name == "parquet" else _NpzWriter)(path, file, columns)
         try:
             yield writer
@@ -61,8 +66,11 @@ def part_writer(path: Path, name: str, columns: Sequence[Column]) -> Iterator[Pa
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when it is complete and on disk; if anything goes wrong, the old one stays."""
+def atomic_file(path: Path, make_way: Callable[[], None] | None = None) -> Iterator[IO[bytes]]:
+    """A file that gets its name when it is complete and on disk; if anything goes wrong, the old one stays.
+
+    ``make_way`` is called in between.
+    """
     draft = draft_of(path)
     with disk_errors(path):
         file = open(draft, "wb")  # noqa: SIM115 - closing it can fail too, and must not hide why
@@ -72,6 +80,9 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
             file.close()
+        if make_way is not None:
+            make_way()
+        with disk_errors(path):
             draft.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -83,7 +94,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """What the disk refuses, as an error of shoal. Only around writing: policies and envs have errors of their own."""
+    """Turn errors of the disk into shoal's; only around writing, since policies and envs have errors of their own."""
     try:
         yield
     except OSError as error:
@@ -91,25 +102,41 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def draft_of(path: Path) -> Path:
-    """The name of a file that is being written. Readers of Parquet folders pass over names with a dot."""
+    """The name of a file while it is being written; readers of Parquet folders skip names that begin with a dot."""
     return path.with_name(f".{path.name}.draft")
 
 
 def read_part(path: Path, name: str, columns: Sequence[Column]) -> Columns:
-    """The columns of a part that are asked for.
+    """The requested columns of a part.
 
     Raises:
         ArgumentError: If the file is not the part that it should be.
     """
+    with _reading_errors(path):
+        return (_read_parquet if name == "parquet" else _read_npz)(path, columns)
+
+
+def rows_in(path: Path, name: str) -> int:
+    """How many rows a part has, according to its footer or header, so that this takes no time.
+
+    Raises:
+        ArgumentError: If the file is missing, cut off, or something else.
+    """
+    with _reading_errors(path):
+        return (_rows_in_parquet if name == "parquet" else _rows_in_npz)(path)
+
+
+@contextmanager
+def _reading_errors(path: Path) -> Iterator[None]:
     try:
-        found = (_read_parquet if name == "parquet" else _read_npz)(path, columns)
+        yield
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ArgumentError(f"{path}: not a part that can be read ({error})") from error
-    return found
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ArgumentError(f"{path}: not a part that can be read ({reason})") from error
 
 
 class _NpzWriter:
-    """All columns as arrays of one npz, not compressed: numpy would take longer to compress than envs to step."""
+    """Writes all columns as arrays of one npz, uncompressed: numpy would take longer to compress than envs to step."""
 
     def __init__(self, path: Path, file: IO[bytes], columns: Sequence[Column]) -> None:
         self._path, self._file, self._columns = path, file, columns
@@ -138,12 +165,19 @@ def _as_unicode(column: Column, values: Any) -> np.ndarray[Any, Any]:
 
 
 def _read_npz(path: Path, columns: Sequence[Column]) -> Columns:
-    # Opened here, because numpy leaves it open if it is no zip.
+    # Opened here, because numpy leaves the file open if it is not a zip.
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
         return {
             column.name: arrays[column.name].astype(object) if column.dtype == TEXT else arrays[column.name]
             for column in columns
         }
+
+
+def _rows_in_npz(path: Path) -> int:
+    with zipfile.ZipFile(path) as archive, archive.open("reward.npy") as file:
+        np.lib.format.read_magic(file)
+        shape, _, _ = np.lib.format.read_array_header_1_0(file)
+    return int(shape[0])
 
 
 def _pyarrow() -> Any:
@@ -165,7 +199,7 @@ def _schema(columns: Sequence[Column]) -> Any:
             kind = pa.string() if column.dtype == TEXT else pa.from_numpy_dtype(np.dtype(column.dtype))
         except (pa.ArrowNotImplementedError, TypeError) as error:
             raise ArgumentError(f"{column.name}: Parquet has no {column.dtype}; use the format npz") from error
-        # A list of fixed size whatever the shape, and none at all for a leaf without numbers: Parquet has no such list.
+        # Any shape becomes a list of fixed size. A leaf without numbers has no column: Parquet has no lists of size 0.
         if column.shape and column.size:
             kind = pa.list_(kind, column.size)
         if column.size:
@@ -174,7 +208,7 @@ def _schema(columns: Sequence[Column]) -> Any:
 
 
 class _ParquetWriter:
-    """Groups of equally many rows, however many come at a time: the same rows make the same file."""
+    """Writes groups of equally many rows, however many come at a time, so that the same rows make the same file."""
 
     def __init__(self, path: Path, file: IO[bytes], columns: Sequence[Column]) -> None:
         pa = _pyarrow()
@@ -183,7 +217,7 @@ class _ParquetWriter:
         self._group_rows = max(1, min(_GROUP_ROWS, _GROUP_BYTES // max(1, row_bytes)))
         self._columns = [column for column in columns if column.size]
         self._schema = _schema(columns)
-        # Numbers of envs and episodes repeat themselves; what envs observe does not, and a dictionary of it is no gain.
+        # The numbers of envs and episodes repeat themselves; observations do not, and gain nothing from a dictionary.
         counts = [column.name for column in self._columns if column.dtype in ("int32", TEXT) and not column.shape]
         self._writer = pa.parquet.ParquetWriter(file, self._schema, compression="zstd", use_dictionary=counts)
         self._waiting: list[Columns] = []
@@ -202,7 +236,7 @@ class _ParquetWriter:
             self._writer.close()
 
     def abandon(self) -> None:
-        # Otherwise it would try to write its last lines when it is collected, into a file that is closed by then.
+        # Otherwise it would try to write the footer when it is garbage-collected, into a file that is closed by then.
         with suppress(Exception):
             self._writer.close()
 
@@ -237,6 +271,10 @@ def _read_parquet(path: Path, columns: Sequence[Column]) -> Columns:
     }
 
 
+def _rows_in_parquet(path: Path) -> int:
+    return int(_pyarrow().parquet.read_metadata(path).num_rows)
+
+
 def _from_arrow(chunked: Any, column: Column) -> np.ndarray[Any, Any]:
     if column.dtype == TEXT:
         return np.array(chunked.to_pylist(), object)
@@ -244,5 +282,5 @@ def _from_arrow(chunked: Any, column: Column) -> np.ndarray[Any, Any]:
         (chunk.flatten() if column.shape else chunk).to_numpy(zero_copy_only=False).reshape(-1, *column.shape)
         for chunk in chunked.chunks
     ]
-    # A copy also of a single part: arrow's memory cannot be written to, and who reads data may want to change it.
+    # A copy even of a single part: Arrow's memory is read-only, and whoever reads the data may want to change it.
     return np.concatenate(parts) if parts else np.empty((0, *column.shape), column.dtype)

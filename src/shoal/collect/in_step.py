@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.pool import Pool
 
 
-_SOME_STEPS = 64  # to begin with, where nobody knows how many there will be
+_SOME_STEPS = 64  # to begin with, if the number of steps is not known
 
 
 class InStep:
@@ -31,7 +31,7 @@ class InStep:
         self._first_N = np.ones(pool.num_envs, np.bool_)
 
     def forget(self) -> None:
-        """Begin with a reset, whatever came before."""
+        """Have the next run begin with a reset, whatever came before."""
         self._last = None
 
     def run(self, steps: int | None, seed: Any = None) -> Epoch:
@@ -58,18 +58,18 @@ class InStep:
         return Epoch([segment])
 
     def _step(self, segment: Segment, t: int) -> None:
-        # A copy: a policy may use it as it likes.
+        # A copy, because a policy may do with it as it likes.
         obs = self._obs_tree.unflatten([leaf[t].copy() for leaf in segment.obs_leaves])
         count = self._pool.num_envs
         action = self._act(obs, count)
-        for column, leaf in zip(segment.action_leaves, self._action_tree.fit_batch(action, count), strict=True):
+        for column, leaf in zip(segment.action_leaves, self._pool.fit_actions(action, count), strict=True):
             column[t] = leaf
         batch = self._pool.step(action)
         over = batch.terminated | batch.truncated
         segment.reward[t] = batch.reward
         segment.terminated[t] = batch.terminated
         segment.truncated[t] = batch.truncated
-        # A first row that ends nothing is a reset in place of a step; a row that tells of a fault is no step either.
+        # A first row that ends no episode is a reset in place of a step; a row that reports a fault is no step either.
         segment.executed[t] = ~batch.first | over
         segment.executed[t, failed_rows(batch, self._pool.dropped)] = False
         segment.first[t + 1] = batch.first
@@ -81,7 +81,7 @@ class InStep:
             self._reset(segment, t, np.flatnonzero(over))
 
     def _reset(self, segment: Segment, t: int, rows: np.ndarray[Any, Any]) -> None:
-        """Begin the next episodes of envs that nobody else resets."""
+        """Begin the next episodes of envs that no autoreset has reset."""
         for row in rows.tolist():
             segment.finals[t, row] = [np.array(leaf[t + 1, row]) for leaf in segment.obs_leaves]
         batch = self._pool.reset(env_id=rows)
@@ -106,7 +106,7 @@ class InStep:
 
 
 def _resized(segment: Segment, steps: int) -> Segment:
-    """A segment of another length, with room behind what it has or without what comes last."""
+    """The segment at another length: with room at the end, or with its end cut off."""
 
     def fit(array: np.ndarray[Any, Any], rows: int) -> np.ndarray[Any, Any]:
         fitted = np.empty((rows, *array.shape[1:]), array.dtype)
@@ -126,7 +126,7 @@ def _resized(segment: Segment, steps: int) -> Segment:
 
 
 def failed_rows(batch: Batch, dropped: frozenset[int]) -> list[int]:
-    """Rows that are no steps: those that tell of a fault, and all of envs that are out."""
+    """Rows that are not steps: those that report a fault, and all rows of dropped envs."""
     failed = [row for row, info in batch.infos if "fault" in info and batch.truncated[row]]
     if dropped:
         failed += [row for row, i in enumerate(batch.env_id.tolist()) if i in dropped]

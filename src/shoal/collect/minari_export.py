@@ -27,14 +27,14 @@ _PLACE = "MINARI_DATASETS_PATH"
 
 
 def check_minari(folder: Path) -> None:
-    """Raise if no Minari dataset can be written to a folder of this name, before anything is collected."""
+    """Raise if no Minari dataset can be written to a folder with this name, before anything is collected."""
     if not _NAME.fullmatch(folder.name):
         raise ArgumentError(f"{folder}: Minari wants a name that ends with a version, such as cartpole-v0")
     _minari()
 
 
 def check_spaces(spec: EnvSpec) -> None:
-    """Raise if Minari cannot keep what envs of this contract observe or do, before anything is collected."""
+    """Raise if Minari cannot store the observations or actions of such envs, before anything is collected."""
     _minari()
     from minari.serialization import serialize_space
 
@@ -48,15 +48,15 @@ def check_spaces(spec: EnvSpec) -> None:
 def to_minari(dataset: Dataset, folder: str | os.PathLike[str], spec: EnvSpec) -> None:
     """Write a dataset as a Minari dataset called ``folder``, in the folder above it.
 
-    An episode that its part has cut is marked as truncated, which is Minari's own way.
+    An episode that the end of its part cuts off is marked as truncated, as Minari itself does.
 
     Args:
         dataset: What to write.
         folder: Where to. With ``MINARI_DATASETS_PATH`` set to the folder above, ``minari.load_dataset(name)`` finds it.
-        spec: The spec of the pool that the data are from: ``pool.spec``.
+        spec: The spec of the pool that the data came from: ``pool.spec``.
 
     Raises:
-        ArgumentError: If the name is none that Minari allows, or it cannot keep the env's spaces.
+        ArgumentError: If Minari does not allow the name, or cannot store the env's spaces.
         BackendUnavailable: If Minari is not installed.
     """
     path = Path(folder)
@@ -77,7 +77,7 @@ def to_minari(dataset: Dataset, folder: str | os.PathLike[str], spec: EnvSpec) -
 def _create(name: str, place: Path, dataset: Dataset, spec: EnvSpec) -> None:
     config = dataset.config
     with _datasets_in(place), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Minari would like to know an author, and where the code is
+        warnings.simplefilter("ignore")  # Minari asks for an author, and where the code is
         _minari().create_dataset_from_buffers(
             name,
             _episodes(dataset, spec),
@@ -87,14 +87,13 @@ def _create(name: str, place: Path, dataset: Dataset, spec: EnvSpec) -> None:
             algorithm_name=config.policy,
             description=f"{config.env} with seed {config.seed}, collected by shoal {config.shoal}",
             data_format="hdf5" if _has_h5py() else "arrow",
-            jpeg_encoding=False,  # what was observed, and not something like it
+            jpeg_encoding=False,  # exactly what was observed, not something like it
         )
 
 
 def _episodes(dataset: Dataset, spec: EnvSpec) -> Iterator[Any]:
-    """The episodes of one part after the other: none goes from one part into the next."""
+    """The episodes, part by part: none goes on from one part to the next."""
     for rows in dataset:
-        # Stable, so that the steps of an episode stay in order.
         order = np.lexsort((rows["step"], rows["episode"], rows["env_id"]))
         ends = np.flatnonzero(np.diff(rows["env_id"][order]) | np.diff(rows["episode"][order])) + 1
         for taken in np.split(order, ends):
@@ -129,9 +128,9 @@ def _nested(tree: SpaceTree, leaves: list[np.ndarray[Any, Any]]) -> Any:
 
 @contextmanager
 def _datasets_in(place: Path) -> Iterator[None]:
-    """Have Minari keep its datasets in a folder; an environment variable is its only way to be told."""
+    """Have Minari keep its datasets in a folder; only an environment variable can tell it where."""
     before = os.environ.get(_PLACE)
-    # Minari puts a relative folder before paths that begin with it already.
+    # Absolute, because Minari puts a relative folder before paths that begin with it already.
     os.environ[_PLACE] = str(place.absolute())
     try:
         yield

@@ -1,4 +1,4 @@
-"""Actions at random, thousands at a time."""
+"""Random actions, drawn thousands at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ _BLOCK_VALUES = 1 << 16
 
 
 class RandomActions:
-    """Actions drawn from a space, thousands at a time.
+    """Random actions from a space, drawn thousands at a time.
 
-    ``Space.sample`` has a price per call, whatever its size: for 64 envs 3 µs with a Discrete space, 33 µs with
-    a Box, and as much again for each further leaf. In a loop whose purpose is to show what the envs and the pool
-    cost, that would be a good part of the result. One sample of a large batched space has the same distribution
-    and leaves only a slice per step. Spaces that cannot be batched as arrays (Text, Graph, ...) are sampled row
-    by row.
+    ``Space.sample`` has a price per call, whatever the size of the sample: for 64 envs 3 µs with a Discrete space,
+    33 µs with a Box, and as much again for each further leaf. In a loop that is meant to show what the envs and the
+    pool cost, that would be a good part of the result. One sample of a large batched space has the same distribution
+    and leaves only a slice per step. Spaces that cannot be batched as arrays (Text, Graph, ...) are sampled row by row.
     """
 
     def __init__(self, action: SpaceTree, seed: int | None = None) -> None:
@@ -35,7 +34,7 @@ class RandomActions:
         ]
 
     def __call__(self, obs: Any, rows: int) -> Any:
-        """The next ``rows`` actions; whatever is observed makes no difference."""
+        """The next ``rows`` actions; the observations make no difference."""
         return self._unflatten([column.take(rows) for column in self._columns])
 
 

@@ -1,4 +1,4 @@
-"""What a run of a pool gave: rows in time, and the transitions between them.
+"""The result of running a pool: rows over time, and the transitions between them.
 
     row         0        1        2        3        4
     obs        s0  ──▶  s1  ──▶  s2*      s0' ──▶  s1'        s2* is the last observation of an episode
@@ -6,7 +6,7 @@
     executed     yes      yes      no       yes               a2 was ignored: the env was reset instead
 
 That is ``next_step``. Under ``same_step`` row 2 holds s0' already and s2* is kept in ``finals``, so every action is
-executed. Either way the transitions are (s0, a0, s1), (s1, a1, s2*), (s0', .., s1'): the pair from s2* to s0' is none.
+executed. Either way the transitions are (s0, a0, s1), (s1, a1, s2*), (s0', .., s1'), and none leads from s2* to s0'.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Transitions:
         obs: Where the step began.
         action: What was done.
         reward: What it brought.
-        next_obs: Where it led; at the end of an episode the true last observation.
-        terminated: Whether the task ended there: then nothing follows, and a target is the reward alone.
-        truncated: Whether the episode was cut there: something would have followed, so a target goes on behind it.
+        next_obs: Where it led; at the end of an episode, the true last observation.
+        terminated: Whether the task ended there: nothing follows, so a target is the reward alone.
+        truncated: Whether the episode was cut there: more would have followed, so a target bootstraps from next_obs.
         env_id: Whose step it was.
     """
 
@@ -62,10 +62,10 @@ class Segment:
         reward: ``[T, N]``; what the action at ``t`` brought.
         terminated: ``[T, N]``; whether the task ended with it.
         truncated: ``[T, N]``; whether the episode was cut with it.
-        executed: ``[T, N]``; whether the action was carried out. It is not where the env was reset instead, or failed.
+        executed: ``[T, N]``; whether the action was carried out: not so if the env was reset instead, or failed.
         first: ``[T + 1, N]``; whether the observation begins an episode.
         env_id: ``[N]``.
-        finals: ``(t, n) ->`` the leaves of the last observation, where ``obs[t + 1, n]`` is of the next episode.
+        finals: ``(t, n) ->`` the leaves of the last observation, where ``obs[t + 1, n]`` begins the next episode.
     """
 
     obs_leaves: Leaves
@@ -104,13 +104,17 @@ class Segment:
         return _transitions([self])
 
     def _cut_after(self) -> npt.NDArray[np.bool_]:
-        """``truncated``, also for steps after which a fault has cut the episode."""
-        failed = self.truncated & ~self.executed
+        """``truncated``, but also True for steps after which a fault has cut the episode."""
+        failed = self._failed()
         if not failed.any():
             return self.truncated
         cut = self.truncated.copy()
         cut[:-1] |= failed[1:] & self.executed[:-1] & ~self.terminated[:-1]
         return cut
+
+    def _failed(self) -> npt.NDArray[np.bool_]:
+        """Rows that report a fault in place of a step."""
+        return self.truncated & ~self.executed
 
     def _next_leaves(self) -> Leaves:
         leaves = [leaf[1:].copy() if self.finals else leaf[1:] for leaf in self.obs_leaves]
@@ -122,7 +126,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one run gave: one segment of all envs in step, or one of each env if every env has its own pace."""
+    """The result of one run: one segment of all envs if they move in step, or one per env if each has its own pace."""
 
     segments: Sequence[Segment]
 
@@ -141,6 +145,11 @@ class Epoch:
     def num_steps(self) -> int:
         """How many steps were really taken."""
         return int(sum(np.count_nonzero(segment.executed) for segment in self.segments))
+
+    @property
+    def failed_at_once(self) -> list[int]:
+        """Envs that failed in the first row: a fault has cut the episode that they brought from the epoch before."""
+        return [i for segment in self.segments for i in segment.env_id[segment._failed()[0]].tolist()]
 
     def transitions(self) -> Transitions:
         """The steps that were really taken."""

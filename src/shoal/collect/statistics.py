@@ -1,4 +1,4 @@
-"""Returns and lengths of any number of episodes, in memory that does not grow with it."""
+"""Returns and lengths of any number of episodes, in memory that does not grow with their number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RECENT_EPISODES = 100
 
 
 class EpisodeStatistics:
-    """Means of all episodes, and of the last hundred; None before the first.
+    """Means over all episodes, and over the last hundred; None before the first.
 
     Attributes:
         episodes: How many there were.
@@ -32,9 +32,9 @@ class EpisodeStatistics:
         self._length_sum = 0
 
     def add(self, returns: Sequence[float], lengths: Sequence[int]) -> None:
-        """Take in episodes (Welford's way: a large mean costs no precision).
+        """Add episodes, by Welford's method, so that a large mean costs no precision.
 
-        In Python, because few episodes end at a time: for three of them numpy takes five times as long.
+        In plain Python, because few episodes end at a time: for three of them, numpy takes five times as long.
         """
         self._recent.extend(zip(returns, lengths, strict=True))
         self._length_sum += sum(lengths)

@@ -1,16 +1,16 @@
-"""Collecting into a folder, part by part, so that a run can end at any moment and go on later.
+"""Collecting into a folder, part by part, so that a run can stop at any moment and be resumed later.
 
     part k:   seed of part k ─▶ reset all envs ─▶ collect ─▶ draft ─▶ rename to part-0000k ─▶ rewrite _dataset.json
 
-Each part begins with a reset and with a seed that follows from the dataset's seed and the part's number, and from
-nothing else. So it does not matter whether the parts before it were collected by the same run, or yesterday.
+Each part begins with a reset, with a seed that follows from the dataset's seed and the part's number and from nothing
+else. So it does not matter whether the parts before it were collected by the same run, or yesterday.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,16 @@ import numpy as np
 from shoal.collect.collector import Collector
 from shoal.collect.columns import Column, Counters, Rows, columns_of, rows_of
 from shoal.collect.dataset import DatasetConfig, Part, Story
-from shoal.collect.folder import clear, find_story, sole_writer
+from shoal.collect.folder import begin, find_story, holds_dataset, sole_writer, supersede
 from shoal.collect.formats import check_format, part_writer
 from shoal.collect.statistics import EpisodeStatistics
 from shoal.errors import ArgumentError
+from shoal.recording import place_of
 from shoal.seeding import entropy
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from shoal.collect.collector import Policy
     from shoal.collect.folder import Existing
@@ -36,14 +37,14 @@ if TYPE_CHECKING:
 
 _PART_ROWS = 2**17
 _STEPS_PER_PART = 2048  # of each env: in most tasks several episodes
-_NPZ_BYTES = 512 * 2**20  # an npz is in memory as a whole before it is written
-_EPOCH_S = 0.1  # how long to collect before looking up: what is shown must not stand still
+_NPZ_BYTES = 512 * 2**20  # an npz is held in memory as a whole before it is written
+_EPOCH_S = 0.1  # how long to collect between progress reports, which must not seem to stand still
 _EPOCH_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What has been written so far, or in the end.
+    """What a run has written, so far or in the end.
 
     Attributes:
         rows: Rows of this run.
@@ -51,7 +52,7 @@ class Written:
         elapsed_s: Time since the first reset.
         episodes: Episodes that ended in this run.
         mean_return: Their mean return; None if there are none.
-        std_return: The spread of their returns.
+        std_return: The standard deviation of their returns.
         mean_length: Their mean length.
         recent_return: Mean return of the last 100.
         recent_length: Mean length of the last 100.
@@ -92,20 +93,20 @@ def write_dataset(
 
     Args:
         pool: A pool whose envs move in step, or a face with such a ``pool``.
-        folder: Where to; it is made if it is not there.
+        folder: Where to; it is created if it does not exist.
         steps: How many rows the dataset is to have.
         policy: Takes a batch of observations and returns as many actions; None acts at random.
-        seed: Of the dataset. None: the seed of the dataset that is resumed, else one that is drawn and written down.
+        seed: Seed of the dataset. None takes that of the dataset being resumed, or else draws one and records it.
         format: ``"parquet"`` or ``"npz"``.
-        existing: What to do with a dataset that is there: ``"refuse"``, ``"resume"`` or ``"overwrite"``.
+        existing: A dataset that exists: ``"refuse"``, ``"resume"``, or ``"overwrite"`` it once a new part is complete.
         part_rows: Rows per part. All envs are reset when a part begins, so give each env several episodes in it.
         env: What the dataset is to call the env.
-        env_kwargs: What the env was made with, to be written down.
+        env_kwargs: What the env was made with, for the record.
         policy_name: What the dataset is to call the policy.
         on_progress: Called several times a second.
 
     Raises:
-        ArgumentError: If there is a dataset that must not be touched, or one of another config is to be resumed.
+        ArgumentError: If there is a dataset that must not be touched, or one that cannot be resumed.
         BackendUnavailable: If Parquet is asked for and pyarrow is not installed.
         ResourceError: If the disk is full, or the folder cannot be written to. Complete parts stay.
 
@@ -128,11 +129,11 @@ def write_dataset(
         config = _config(pool, columns, story.config if story else None, named, seed, format, part_rows)
         if story is not None and (difference := story.config.difference(config)):
             raise ArgumentError(f"{path}: cannot be resumed: {difference}")
-        clear(path, story)
-        if story is None:
-            story = Story(config, tuple(columns), next_episode=(0,) * pool.num_envs)
-            story.save(path)
-        return _Run(pool, policy, path, story, steps, on_progress).write()
+        story = story or Story(config, tuple(columns), next_episode=(0,) * pool.num_envs)
+        replaces = existing == "overwrite" and holds_dataset(path)
+        if not replaces:
+            begin(path, story)
+        return _Run(pool, policy, path, story, steps, on_progress, replaces=replaces).write()
 
 
 def _config(
@@ -144,7 +145,7 @@ def _config(
     format: str,
     part_rows: int | None,
 ) -> DatasetConfig:
-    """What this run is to write. What nobody has said is as in the dataset that is resumed, if there is one."""
+    """The config of this run; what the caller left open is as in the dataset being resumed, if there is one."""
     if seed is None:
         seed = stored.seed if stored else entropy()
     if part_rows is None:
@@ -170,7 +171,7 @@ def part_seed(seed: int, number: int) -> int:
         >>> part_seed(7, 0) != part_seed(7, 1)
         True
     """
-    # 31 bits: there are envs that take no more.
+    # 31 bits, because some envs take no more.
     return int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1, np.uint32)[0] >> 1)
 
 
@@ -182,17 +183,11 @@ def _rows_per_part(pool: Pool, columns: Sequence[Column], format: str) -> int:
 
 
 def _name_of(policy: Policy | None) -> str:
-    if policy is None:
-        return "random"
-    inner: Any = policy
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    named = inner if hasattr(inner, "__qualname__") else type(inner)
-    return f"{named.__module__}:{named.__qualname__}"
+    return "random" if policy is None else place_of(policy)
 
 
 class _Run:
-    """One run of ``write_dataset``, from the story so far to the one that has all rows."""
+    """One run of ``write_dataset``, from the story so far to one that has all rows."""
 
     def __init__(
         self,
@@ -202,9 +197,12 @@ class _Run:
         story: Story,
         steps: int,
         on_progress: Callable[[Written], None] | None,
+        *,
+        replaces: bool,
     ) -> None:
         self._pool, self._policy, self._folder = pool, policy, folder
         self._story, self._steps, self._on_progress = story, steps, on_progress
+        self._replaces = replaces
         self._before = story.rows
         self._tally = _Tally()
         self._start = perf_counter()
@@ -224,13 +222,12 @@ class _Run:
         next_episode = np.array(story.next_episode, np.int32)
         counters, tally = Counters(next_episode), _Tally()
         file = f"part-{number:05d}.{story.config.format}"
-        with part_writer(self._folder / file, story.config.format, story.columns) as writer:
-            while rows > tally.rows:
-                start = perf_counter()
-                epoch = collector.collect(self._pace.steps(rows - tally.rows))
-                new = rows_of(epoch, counters, rows - tally.rows)
+        path = self._folder / file
+        # An old dataset stays until there is something to replace it with.
+        make_way = partial(supersede, self._folder, story, path) if self._replaces and not number else None
+        with part_writer(path, story.config.format, story.columns, make_way) as writer:
+            for new in self._collected(collector, counters, rows):
                 writer.add(new.columns)
-                self._pace.took(perf_counter() - start)
                 np.maximum.at(next_episode, new.columns["env_id"], new.columns["episode"] + 1)
                 tally.add(new)
                 self._tally.add(new)
@@ -240,6 +237,21 @@ class _Run:
         part = Part(file, rows, seen.episodes, seed, seen.mean_return, seen.mean_length)
         self._story = story.with_part(part, next_episode.tolist())
         self._story.save(self._folder)
+
+    def _collected(self, collector: Collector, counters: Counters, rows: int) -> Iterator[Rows]:
+        """So many rows, epoch by epoch, each held back until the next one says which episodes a fault has cut."""
+        held: Rows | None = None
+        while rows > 0:
+            start = perf_counter()
+            epoch = collector.collect(self._pace.steps(rows))
+            self._pace.took(perf_counter() - start)
+            if held is not None:
+                held.cut(epoch.failed_at_once)
+                yield held
+            held = rows_of(epoch, counters, rows)
+            rows -= len(held)
+        if held is not None:
+            yield held
 
     def _written(self) -> Written:
         seen = self._tally.statistics
@@ -257,7 +269,7 @@ class _Run:
 
 
 class _Tally:
-    """Rows, and what is known of the episodes in them."""
+    """The number of rows, and statistics of the episodes in them."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -269,7 +281,7 @@ class _Tally:
 
 
 class _Pace:
-    """How many steps to collect at a time. It makes no difference to the rows: epochs hang together."""
+    """How many steps to collect at a time, which makes no difference to the rows, because epochs are contiguous."""
 
     def __init__(self, num_envs: int, bytes_per_step: int) -> None:
         self._num_envs = num_envs
@@ -277,7 +289,7 @@ class _Pace:
         self._steps = min(8, self._most)
 
     def steps(self, rows: int) -> int:
-        """How many steps of all envs to take next, if so many rows are wanted."""
+        """How many steps of all envs to take next, if ``rows`` more rows are wanted."""
         return min(self._steps, -(-rows // self._num_envs))
 
     def took(self, elapsed_s: float) -> None:

@@ -1,11 +1,11 @@
 """Does an env keep its contract? Every rule in turn, with findings that its author can act on.
 
     walk         one env, many steps: what ``reset`` and ``step`` return, and what they do to things not theirs
-    replay       several envs, a few short episodes: seeds, and instances that should know nothing of each other
-    belongings   what is around the env: spaces, render mode, ``close``, the way to a worker process
+    replay       several envs, a few short episodes: seeds, and instances that should not affect each other
+    belongings   what surrounds the env: spaces, render mode, ``close``, the way to a worker process
 
-``check_env`` is for tests, ``examine`` for those who also want to know which rules were looked at. Nothing is
-printed, and the env itself never raises from here: what it raises is a finding.
+``check_env`` is for tests, ``examine`` for callers who also want to know which rules were checked. Nothing is
+printed, and nothing that the env raises gets out of here: it becomes a finding.
 """
 
 from __future__ import annotations

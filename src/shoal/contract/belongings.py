@@ -1,4 +1,4 @@
-"""What is around an env: its spaces, its render mode, the way to a worker, the end."""
+"""What surrounds an env: its spaces, its render mode, the way to a worker, and ``close``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def judge_spaces(env: Any, found: Findings) -> bool:
-    """Whether both spaces are Gymnasium's, so that there is something to hold observations and actions against."""
+    """Whether both spaces are Gymnasium's, so that observations and actions can be judged by them."""
     found.judge("spaces")
     for name in ("observation_space", "action_space"):
         space = getattr(env, name, None)
@@ -44,7 +44,7 @@ def judge_spaces_stay(env: Any, before: tuple[Any, Any], found: Findings) -> Non
     """Whether the spaces are what they were before the walk."""
     for name, old in zip(("observation_space", "action_space"), before, strict=True):
         new = getattr(env, name, None)
-        # A space of a user's own may know no equality.
+        # Identity first, because a user's own space class may have no __eq__.
         if new is not old and new != old:
             hint = (
                 "Set it once, in __init__, as wide as it will ever be: memory is laid out by it before the first reset."
@@ -68,7 +68,7 @@ def _spec(env: Any) -> EnvSpec:
 
 
 def judge_render(env: Any, found: Findings) -> None:
-    """Whether the render mode is declared and, if it gives something back, whether that is what it should be."""
+    """Whether the render mode is declared and, if ``render`` returns a picture, whether that is a valid one."""
     found.judge("render")
     metadata, mode = getattr(env, "metadata", None), getattr(env, "render_mode", None)
     if metadata is not None and not isinstance(metadata, Mapping):
@@ -104,8 +104,8 @@ def judge_shipping(factory: Callable[[], Any], found: Findings) -> None:
     """Whether what makes the env can go to a worker process."""
     found.judge("shipping")
     try:
-        # Not unpacked again: in the process it comes from, cloudpickle would write the copy's attributes to a class
-        # that is there already.
+        # Not unpacked again: in the process that it comes from, cloudpickle would write the copy's attributes to the
+        # class that exists already.
         pack_factories([factory])
     except ShippingError as error:
         message, _, hint = str(error).partition("). ")
@@ -118,7 +118,7 @@ def judge_shipping(factory: Callable[[], Any], found: Findings) -> None:
 
 
 def judge_close(env: Any, found: Findings) -> None:
-    """Whether the env can be closed, twice."""
+    """Whether the env can be closed, and closed again."""
     found.judge("close")
     try:
         env.close()

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def difference(a: Any, b: Any, path: str) -> str | None:
-    """Where ``a`` and ``b`` differ first, in words; None if they hold the same, NaN being the same as NaN."""
+    """Where ``a`` and ``b`` first differ, in words; None if they are equal, with NaN equal to NaN."""
     if a is b:
         return None
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
@@ -43,6 +43,9 @@ def _array_difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], path: st
         return f"{path} has the shapes {a.shape} and {b.shape}"
     if a.dtype == b.dtype and a.dtype != object and a.tobytes() == b.tobytes():
         return None
+    if a.dtype == object or b.dtype == object:  # the items may be arrays, for which ``!=`` has many answers
+        pairs = zip(np.ndindex(a.shape), a.flat, b.flat, strict=True)
+        return _first((one, other, f"{path}{index(place)}") for place, one, other in pairs)
     unequal = a != b
     if a.dtype.kind in "fc" and b.dtype.kind in "fc":
         unequal = unequal & ~(np.isnan(a) & np.isnan(b))
@@ -53,26 +56,26 @@ def _array_difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], path: st
 
 
 def index(place: tuple[int, ...]) -> str:
-    """A place in an array as one writes it: ``[2, 0]``, or nothing for a scalar."""
+    """A place in an array as it is written in code: ``[2, 0]``, or nothing for a scalar."""
     return f"[{', '.join(map(str, place))}]" if place else ""
 
 
 def brief(value: Any) -> str:
     """A value in a few characters."""
-    # A float32 has fewer digits than the float that it would be printed as.
+    # Not the repr, which names the type, nor a Python float, which would have more digits than a float32.
     text = str(value) if isinstance(value, np.number) else " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class GlobalRandom:
-    """The generators that all code of a process shares, at one moment."""
+    """The state, at one moment, of the random generators that all code of a process shares."""
 
     def __init__(self) -> None:
         self._python = random.getstate()
         self._numpy: Any = np.random.get_state(legacy=True)
 
     def changed(self) -> list[str]:
-        """Names of those that somebody has used or seeded since."""
+        """Names of the generators that somebody has used or seeded since."""
         names = [] if random.getstate() == self._python else ["random"]
         now: Any = np.random.get_state(legacy=True)
         same = now[2:] == self._numpy[2:] and np.array_equal(now[1], self._numpy[1])

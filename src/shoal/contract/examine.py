@@ -29,12 +29,12 @@ DEFAULT_STEPS = 1000
 
 @dataclass(frozen=True)
 class Report:
-    """What came out.
+    """The result of an examination.
 
     Attributes:
         env: The name of the env.
         findings: What was found, in the order of the rules.
-        judged: Names of the rules that could be looked at. The others had no chance, since the env failed before.
+        judged: Names of the rules that could be checked. For the others, the env failed too early.
     """
 
     env: str
@@ -56,7 +56,7 @@ def check_env(env: Any, *, seed: int = 0, steps: int = DEFAULT_STEPS) -> list[Fi
     Args:
         env: What ``make_vec`` takes: an id, or a class or function that makes the env.
         seed: The first seed to use; a few above it are used too.
-        steps: How many steps to watch it for. A few short episodes more are played to compare seeds and instances.
+        steps: How many steps to watch it for. A few more short episodes are played to compare seeds and instances.
 
     Raises:
         ArgumentError: If there is no such env.
@@ -75,7 +75,7 @@ def examine(
     steps: int = DEFAULT_STEPS,
     on_progress: Callable[[str, int], None] | None = None,
 ) -> Report:
-    """``check_env`` with more to tell. ``on_progress`` is called with what is being done and the steps done so far."""
+    """``check_env`` with a full report; ``on_progress`` is called with the current task and the steps done so far."""
     if steps < 1:
         raise ArgumentError(f"steps: expected at least 1, got {steps}")
     if seed < 0:
@@ -89,12 +89,12 @@ def examine(
 
 
 def _recipe(env: Any) -> Recipe:
-    # Any engine but the kernel engine runs Python, which is what can be watched.
+    # Any engine but the kernel engine runs the env as Python, which can be watched.
     own = own_recipe(env, "serial", 1, None, None, None)
     if own is not None:
         return own
     is_registered = isinstance(env, (str, RegisteredSpec))
-    # Gymnasium's own checker would raise at the first slip, in its words, and hide all others.
+    # Gymnasium's own checker would raise at the first mistake, in its own words, and hide all others.
     return recipe_for(env, 1, {"disable_env_checker": True} if is_registered else None)
 
 
@@ -157,7 +157,7 @@ class _Examination:
         ).compare()
 
     def _first(self) -> Any:
-        """The first env, or None if it cannot be had."""
+        """The first env, or None if it cannot be built."""
         found = self.found
         found.judge("build")
         before = GlobalRandom()

@@ -50,11 +50,11 @@ class Finding:
     """One thing that is wrong, or worth knowing.
 
     Attributes:
-        severity: ``"error"``: the contract is broken. ``"warning"``: shoal copes, or it may be meant so, but something
-            else may trip over it. ``"note"``: nothing is wrong.
+        severity: ``"error"``: the contract is broken. ``"warning"``: shoal copes, or it may be intended, but other code
+            may trip over it. ``"note"``: nothing is wrong.
         rule: The name of the rule, a key of ``RULES``.
         message: What was seen, and where.
-        hint: How to put it right.
+        hint: How to fix it.
     """
 
     severity: Severity
@@ -64,10 +64,10 @@ class Finding:
 
 
 class Findings:
-    """Collects what is found. The same thing seen again is counted and not listed again.
+    """Collects findings; the same thing seen again is counted, but not listed again.
 
     Attributes:
-        judged: The rules that could be looked at, whatever the outcome.
+        judged: The rules that could be checked, whatever the outcome.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Findings:
         self._times: dict[tuple[str, str], int] = {}
 
     def judge(self, *rules: str) -> None:
-        """Note that these rules are being looked at."""
+        """Note that these rules are being checked."""
         self.judged.update(rules)
 
     def add(self, severity: Severity, rule: str, message: str, hint: str, *, key: str = "", when: str = "") -> None:
@@ -109,6 +109,6 @@ def telling(error: BaseException) -> str:
     text = " ".join(str(error).split())
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
-    # The author's own line says more than that of a library which it called, or of a wrapper which called it.
+    # The author's own line says more than one in a library that it called, or in a wrapper that called it.
     theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_AUTHORS)]
     return f"{said} ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else said

@@ -1,6 +1,6 @@
-"""What one call returned, held against the spaces and the form that ``reset`` and ``step`` owe.
+"""Judges what one call returned, by the spaces and by what ``reset`` and ``step`` have to return.
 
-What shoal itself would refuse is found by asking shoal's own checks, so that the two cannot disagree.
+Whatever shoal itself would refuse is found with shoal's own checks, so that the two cannot disagree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OLD_STEP_HINT = (
 
 
 def judge_reset(result: Any, found: Findings, when: str) -> tuple[Any, Any]:
-    """Judge the form of what ``reset`` returned, and make the best of it: an observation and an info."""
+    """Judge the form of what ``reset`` returned, and salvage an observation and an info from it."""
     found.judge("reset")
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
         return result
@@ -51,7 +51,7 @@ def judge_step(result: Any, found: Findings, when: str) -> tuple[Any, bool, Any]
     """Judge what ``step`` returned besides the observation.
 
     Returns:
-        The observation, whether the episode is over, and the info; None if that cannot be told.
+        The observation, whether the episode is over, and the info; None if that cannot be determined.
     """
     found.judge("step")
     if not isinstance(result, tuple) or len(result) != 5:
@@ -61,7 +61,7 @@ def judge_step(result: Any, found: Findings, when: str) -> tuple[Any, bool, Any]
             return None
         result = (*result[:3], False, result[3])
     obs, reward, terminated, truncated, info = result
-    # One at a time, with the others in order: the first thing that is wrong must not hide the next.
+    # One at a time, with valid values for the others, so that the first mistake does not hide the next.
     _ask((None, reward, False, False, {}), "reward", _reward_hint(reward), found, when)
     _ask((None, 0.0, terminated, False, {}), "flags", "Return bool(terminated).", found, when)
     _ask((None, 0.0, False, truncated, {}), "flags", "Return bool(truncated).", found, when)
@@ -157,7 +157,7 @@ def _misfit_hint(leaf: Leaf, value: Any) -> str:
 
 
 def _judge_type(leaf: Leaf, value: Any, found: Findings, when: str) -> None:
-    """A type that shoal casts without loss, and that others may not."""
+    """Warn about a type that shoal casts, but other libraries may not."""
     if not leaf.shape and leaf.dtype.kind in "iu":
         return  # a Discrete takes every kind of integer
     if not isinstance(value, (np.ndarray, np.generic)):

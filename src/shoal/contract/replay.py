@@ -2,8 +2,8 @@
 
     rows      episode 0, begun with the seed | episode 1, begun without | episode 2, begun without | ...
 
-Long episodes are cut short by a reset, so that a few hundred steps see several beginnings. All that is compared is
-exact: an env that is asked the same has to answer the same.
+Long episodes are cut short by a reset, so that a few hundred steps see several beginnings. Comparisons are exact: an
+env that is asked the same has to answer the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NEXT_HINT = "Seed the generator only if a seed is given: super().reset(seed=see
 
 
 class Row(NamedTuple):
-    """What is compared of one call; the call itself is for messages."""
+    """The results of one call that are compared; ``call`` is for messages."""
 
     call: str
     episode: int
@@ -81,7 +81,7 @@ class Replays:
         self._on_step = on_step
 
     def compare(self) -> None:
-        """All of it; an exception is a finding of the rule that was being looked at."""
+        """Make all comparisons; an exception is a finding under the rule that was being checked."""
         rule = "same-seed"
         try:
             env = self._build()
@@ -126,7 +126,7 @@ class Replays:
             message = f"seeds {self._seed} to {others[-1]} all give the same episodes"
             found.add("warning", "other-seed", message, _OTHER_HINT)
             return
-        # Whether resets repeat themselves can only be told by single episodes, and only if seeds tell those apart.
+        # Only single episodes can show whether resets repeat themselves, and only if other seeds change them.
         first = list(self._episode(env, self._seed))
         if any(first_difference(first, self._episode(env, None)) for _ in range(_UNSEEDED)):
             return
@@ -135,7 +135,7 @@ class Replays:
             found.add("warning", "next-episode", message, _NEXT_HINT)
 
     def _judge_company(self, base: list[Row]) -> None:
-        """Play one instance while another plays, and on after that one is closed."""
+        """Play one instance while another plays, and go on after the other is closed."""
         found = self._found
         found.judge("instances")
         mine, other = self._build(), self._build()
@@ -149,7 +149,7 @@ class Replays:
         for row in self._rows(mine, self._seed):
             seen.append(row)
             if not is_alone and next(company, None) is None:
-                with suppress(Exception, SystemExit):  # how it closes is a rule of its own
+                with suppress(Exception, SystemExit):  # closing has a rule of its own
                     other.close()
                 is_alone = True
         differs = first_difference(base, seen)
@@ -182,7 +182,7 @@ class Replays:
 
 
 def first_difference(ones: Iterable[Row], others: Iterable[Row]) -> tuple[Row, str] | None:
-    """The first row that is not the same in both, and what differs in it. Takes no more rows than it needs."""
+    """The first row that is not the same in both, and what differs in it; takes no more rows than it needs."""
     for one, other in zip(ones, others, strict=False):
         for name, a, b in zip(_NAMES, one.values, other.values, strict=False):
             if told := difference(a, b, name):

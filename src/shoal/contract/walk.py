@@ -1,6 +1,6 @@
-"""A walk of one env: many steps with random actions, every call watched.
+"""A walk with one env: many steps with random actions, every call watched.
 
-before a call   how are the global generators? what did the last call return, and what is the action?
+before a call   what is the state of the global generators, the result of the last call, and the action?
 after it        has any of that changed? is the new observation what its space says, the info plain, ...?
 """
 
@@ -44,7 +44,7 @@ class Walk:
     """Steps an env and writes down what is wrong.
 
     Attributes:
-        is_sound: Whether the env did all that is needed to play it again: it took seeds and raised nothing.
+        is_sound: Whether the env did everything needed to play it again: it took seeds and raised nothing.
         lengths: Lengths of the episodes that ended.
     """
 
@@ -64,7 +64,7 @@ class Walk:
         self._endings: set[str] = set()
 
     def go(self, steps: int) -> None:
-        """Walk, as far as the env lets it."""
+        """Walk as far as the env allows."""
         if not self._first_reset():
             return
         self._found.judge("aliasing", "global-random")
@@ -86,8 +86,8 @@ class Walk:
         seed = self._seed
         if self._reset(f"reset(seed={seed})", seed=seed) and self._reset("reset(options={})", seed=seed, options={}):
             return self._reset("reset()")
-        # What else is wrong can still be found, and an author would rather know it all at once. Wrappers pass on a
-        # seed whether there is one or not.
+        # Other mistakes can still be found, and an author would rather know them all at once. Without the wrappers,
+        # because they pass on a seed even if there is none.
         self.is_sound = False
         self._env = getattr(self._env, "unwrapped", self._env)
         self._declared = None
@@ -100,7 +100,7 @@ class Walk:
         except (Exception, SystemExit) as error:
             unknown = isinstance(error, TypeError) and "unexpected keyword" in str(error)
             hint = _SIGNATURE_HINT if unknown else "Follow the exception: shoal calls reset exactly like this."
-            # The same exception in the next form of the call would be no news.
+            # The same exception from the next form of the call would be nothing new.
             found.add("error", "reset", f"{call} raised {telling(error)}", hint, key=telling(error))
             self.is_sound = False
             return False
@@ -111,7 +111,7 @@ class Walk:
         return True
 
     def _step(self, call: str) -> bool | None:
-        """One step: whether it ended the episode, or None if there is no going on."""
+        """Take one step; returns whether it ended the episode, or None if the walk cannot go on."""
         action = self._actions.sample()
         kept = deepcopy(action)
         try:
@@ -140,18 +140,18 @@ class Walk:
         message, hint = f"{call} raised {telling(error)}", "Follow the exception; the action was in action_space."
         bare = getattr(self._env, "unwrapped", self._env)
         if bare is not self._env:
-            # A wrapper takes the tuple apart before it gets here, and fails with words that do not help.
+            # A wrapper unpacks the tuple before it gets here, and fails with a message that does not help.
             try:
                 result = bare.step(action)
             except (Exception, SystemExit):
-                result = (None,) * 5  # the env fails by itself: its first failure tells why
+                result = (None,) * 5  # the env itself fails: its first failure says why
             if not isinstance(result, tuple) or len(result) != 5:
                 judge_step(result, self._found, call)
                 return
         self._found.add("error", "step", message, hint, key="raised")
 
     def _watched(self, call: str, function: Callable[[], Any]) -> Any:
-        """Call the env and see what that does to things which are not its own."""
+        """Call the env, and check what that does to things that are not its own."""
         before = GlobalRandom()
         result = function()
         name = call.partition("(")[0].partition(" ")[0]
@@ -174,7 +174,7 @@ class Walk:
         self._held = (name, (obs, info), copy_leaves((obs, info)))
 
     def _watch_limit(self, elapsed: int, call: str) -> None:
-        """A registered limit that the env, or the wrapper that should be there, does not keep."""
+        """Warn if neither the env nor the wrapper that should be there enforces the registered time limit."""
         declared = self._declared
         if isinstance(declared, int) and elapsed == declared + 1:
             message = f"an episode went on past the {declared:,} steps that its registration allows"
@@ -204,6 +204,6 @@ def _read(changed: str, what: str) -> str:
 
 
 def tell_global_random(name: str, generator: str, found: Findings) -> None:
-    """Note that a call used a generator which is everybody's."""
+    """Note that a call used a generator that all code shares."""
     message = f"{name}() draws from the global generator {generator}, or seeds it"
     found.add("warning", "global-random", message, _GLOBAL_HINT.format(name=generator), key=f"{name} {generator}")

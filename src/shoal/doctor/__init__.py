@@ -1,12 +1,13 @@
-"""What on this machine, or about an env on it, will get in the way of a pool, and what to do about it.
+"""What will get in the way of a pool on this machine, or of a particular env on it, and what to do about it.
 
-diagnosis   what an examination says
+diagnosis   the result of an examination
 machine     examinations of the machine
-limits      those of what the system allows
+limits      examinations of what the system allows
 env         examinations of an env
-race        those of the engines it can run on
-rows        what envs return, and where two of them part
-trial       a pool of tiny envs in real worker processes, and what it took
+rehearsal   a first try of an env in a worker
+race        examinations of the engines that an env can run on
+rows        what envs return, and where two of them diverge
+trial       a pool of tiny envs in real worker processes, and what it costs
 
 Nothing is printed here: ``shoal doctor`` does that.
 """

@@ -1,4 +1,4 @@
-"""What an examination says."""
+"""The result of an examination."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Watch = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing that was looked at.
+    """The result of one examination.
 
     Attributes:
-        topic: What was looked at, in a word or two.
+        topic: What was examined, in a word or two.
         verdict: ``"ok"``; ``"warning"`` for what may get in the way; ``"problem"`` for what will.
         found: What was found.
         fix: What to do about it, one way per line; empty if there is nothing to do.
@@ -33,7 +33,7 @@ class Diagnosis:
 
 
 def examined(topic: str, examination: Callable[[], Diagnosis]) -> Diagnosis:
-    """What an examination says. If it fails itself, that is a finding and must not keep the others from being made."""
+    """The result of an examination. If the examination itself fails, that is a finding, and the others still run."""
     try:
         return examination()
     except Exception as error:
@@ -51,7 +51,7 @@ def brief(error: BaseException) -> str:
 
 
 def size(count_bytes: float) -> str:
-    """A number of bytes for people."""
+    """A number of bytes in human-readable form."""
     for unit in ("B", "KiB", "MiB"):
         if count_bytes < 1024:
             return f"{count_bytes:.3g} {unit}" if unit != "B" else f"{count_bytes:.0f} B"

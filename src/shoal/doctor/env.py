@@ -1,8 +1,8 @@
-"""Examinations of an env: whether it can run here, whether it repeats, how fast it is and on which engine.
+"""Examinations of an env: whether it can run here, whether it is repeatable, how fast it is and on which engine.
 
     pack ─▶ run it in a worker ─▶ run it in this process, twice ─▶ measure ─▶ all engines in turns
 
-A worker comes first: an env that crashes or hangs there is a finding; here it would be the end of the examination.
+The worker comes first: an env that crashes or hangs there is a finding; here it would be the end of the examination.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.adapters import adapt
 from shoal.arrays import Layout, RowLayout
-from shoal.build import make_pool, own_recipe
+from shoal.build import make_pool
 from shoal.doctor import race
 from shoal.doctor.diagnosis import Diagnosis, Watch, brief, examined, no_watch, plural, size
+from shoal.doctor.rehearsal import STEPS, is_dangerous, place_in_env, raised_by_env, recipe_of, rehearse
 from shoal.doctor.rows import Record, first_difference, record
 from shoal.doctor.trial import own_bytes
 from shoal.engines.kernel.installed import has_numba
@@ -32,55 +33,52 @@ from shoal.engines.process.descriptors import (
 from shoal.engines.process.shipping import find_culprit, pack_factories
 from shoal.errors import FaultError, ShippingError, ShoalError, SpecError
 from shoal.machine import available_memory_bytes, usable_cores
-from shoal.recipes import Recipe, recipe_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.pool import Pool
+    from shoal.recipes import Recipe
     from shoal.spec import EnvSpec, Leaf, SpaceTree
 
-_STEPS = 200
-_RECORD_S = 1.0
+_RECORD_S = 2.0
 _MEASURE_S = 0.2
 _LARGE_PACKAGE_BYTES = 10 << 20
 _LEAVES_SHOWN = 4
-# What a comparison of engines may cost: several pools of these envs stand side by side.
+# What a comparison of engines may cost, given that several pools of these envs are open at once.
 _POOLS_AT_ONCE = 4
 _BUILDING_S = 20.0
 _BATCH_S = 0.5
 _MOST_ENVS = 512
 _MOST_WORKERS = 64
-_HOUSE = os.path.dirname(os.path.dirname(__file__))
 
 
 def examine_env(
     env: Any, num_envs: int = 64, *, num_workers: int | None = None, called: str = "ENV", watch: Watch = no_watch
 ) -> list[Diagnosis]:
-    """Look at an env as a pool of ``num_envs`` of them would run it here. Takes a few seconds.
+    """Examine an env as a pool of ``num_envs`` of them would run it here. Takes a few seconds.
 
     Args:
         env: A registered id, a class, or a function that makes an env.
         num_envs: How many you want to run.
         num_workers: How many worker processes; one per usable core if not given.
-        called: What to call the env in commands that are suggested.
+        called: What to call the env in suggested commands.
         watch: Called with each topic before it is examined.
 
     Raises:
-        ArgumentError: If ``env`` is nothing that an env could be made of.
+        ArgumentError: If no env can be made from ``env``.
 
     Example:
         >>> from shoal.doctor import examine_env
         >>> {d.topic: d.verdict for d in examine_env("CartPole-v1", 2)}["repeatable"]
         'ok'
     """
-    recipe = own_recipe(env, "serial", 1, None, None, None) or recipe_for(env, 1)
-    return _Visit(env, recipe, num_envs, num_workers, called, watch).examine()
+    return _Visit(env, recipe_of(env), num_envs, num_workers, called, watch).examine()
 
 
 @dataclass
 class _Visit:
-    """The examinations in order, and what the later ones need of the earlier ones."""
+    """The examinations in order, and what later ones need from earlier ones."""
 
     env: Any
     recipe: Recipe
@@ -100,7 +98,7 @@ class _Visit:
     step_s: float = 0.0
 
     def examine(self) -> list[Diagnosis]:
-        """Everything, as far as it gets."""
+        """Run all examinations, as far as they get."""
         self.can_ship = self._note("shipping", self._shipping).verdict != "problem"
         if self.can_ship:
             self._note("in a worker", self._in_a_worker)
@@ -145,17 +143,11 @@ class _Visit:
         return Diagnosis("shipping", "ok", found)
 
     def _in_a_worker(self) -> Diagnosis:
-        start = perf_counter()
-        try:
-            with make_pool(self.env, 1, engine="process", num_workers=1) as pool:
-                ready_s = perf_counter() - start
-                self.spec = pool.spec
-                self.from_worker = record([pool], _STEPS, _RECORD_S)[0]
-        except (ShoalError, OSError) as error:
-            # An exception of the env's own would only be raised here too; whatever else ended it would end us.
-            self.is_dangerous = isinstance(error, FaultError) and _raised_by_env(error) is None
-            return self._failure("in a worker", error)
-        return Diagnosis("in a worker", "ok", f"built in {_time(ready_s)} with its process, {self._steps_done()}")
+        tried = rehearse(self.env)
+        self.spec, self.from_worker, self.is_dangerous = tried.spec, tried.rows, tried.danger is not None
+        if tried.error is not None:
+            return self._failure("in a worker", tried.error)
+        return Diagnosis("in a worker", "ok", f"built in {_time(tried.ready_s)} with its process, {self._steps_done()}")
 
     def _in_this_process(self) -> Diagnosis:
         topic = "in this process"
@@ -164,12 +156,12 @@ class _Visit:
                 start = perf_counter()
                 first = self._serial(stack)
                 first_s, before, start = perf_counter() - start, own_bytes(), perf_counter()
-                # The second one finds everything imported: this is what each further env costs.
+                # The second env finds everything imported: its cost is that of every further env.
                 second = self._serial(stack)
                 self.build_s, self.env_bytes = perf_counter() - start, max(0, own_bytes() - before)
                 self.spec = self.spec or first.spec
-                steps = len(self.from_worker) - 1 if self.from_worker else _STEPS
-                self.from_here = record([first, second], steps, 2 * _RECORD_S)
+                steps = len(self.from_worker) - 1 if self.from_worker else STEPS
+                self.from_here = record([first, second], steps, _RECORD_S)
             except (ShoalError, OSError) as error:
                 return self._failure(topic, error)
         return Diagnosis(topic, "ok", f"built in {_time(first_s)}, the next one in {_time(self.build_s)}")
@@ -265,7 +257,7 @@ class _Visit:
             self.diagnoses.append(Diagnosis("compilation", "warning", found, "pip install 'shoal[kernels]'"))
 
     def _affordable(self) -> int:
-        """How many envs to compare engines with: as many as are wanted, unless that would take very long."""
+        """How many envs to compare engines with: as many as wanted, unless that would take too much time or memory."""
         each = self.env_bytes + 3 * self.row_bytes  # a pool holds a row, its caller two: this batch and the one before
         most = (
             _MOST_ENVS,
@@ -283,16 +275,17 @@ class _Visit:
     def _failure(self, topic: str, error: Exception) -> Diagnosis:
         if not isinstance(error, FaultError):
             return Diagnosis(topic, "problem", brief(error))
-        cause = _raised_by_env(error)
-        place = _place(error.remote_traceback)
-        if cause is None:
+        cause = raised_by_env(error)
+        place = place_in_env(error)
+        if is_dangerous(error):
             fix = (
                 "its process ended or stood still: look for crashes of compiled libraries, endless loops and waits\n"
                 "if it only needs longer, raise construct_timeout, reset_timeout or step_timeout"
             )
             return Diagnosis(topic, "problem", f"{error}{place}", fix)
         phases = {"construct": "it cannot be built", "reset": "reset fails", "step": "step fails"}
-        found = f"{phases.get(error.where.phase, error.where.phase)}: {brief(cause)}{place}"
+        reason = str(error) if cause is None else brief(cause)
+        found = f"{phases.get(error.where.phase, error.where.phase)}: {reason}{place}"
         if any(found == diagnosis.found for diagnosis in self.diagnoses):
             return Diagnosis(topic, "problem", "the same")
         fix = f"shoal run {self.called} -n 1 --engine serial --debug shows the whole traceback"
@@ -301,20 +294,6 @@ class _Visit:
         elif isinstance(cause, SpecError):
             fix = f"shoal check {self.called} says what it has to return"
         return Diagnosis(topic, "problem", found, fix)
-
-
-def _raised_by_env(error: FaultError) -> BaseException | None:
-    """The exception that the env itself has raised, if that is what happened."""
-    return None if isinstance(error.__cause__, FaultError) else error.__cause__
-
-
-def _place(traceback: str) -> str:
-    """Where in the env's own code it happened, with a blank before it; empty if the traceback does not say."""
-    lines = [line.strip() for line in traceback.splitlines() if line.strip().startswith('File "')]
-    own = [line for line in lines if _HOUSE not in line]
-    # The stacks of a hung process come the other way round.
-    last = own[:1] if "most recent call first" in traceback else own[-1:]
-    return f" ({last[0]})" if last else ""
 
 
 def _spaces(spec: EnvSpec) -> Diagnosis:

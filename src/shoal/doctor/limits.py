@@ -1,4 +1,4 @@
-"""What the system lets this process do, and for how many workers that is enough."""
+"""What the system allows this process to do, and for how many workers that is enough."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shoal.engines.process.descriptors import (
 from shoal.machine import usable_cores
 
 _TASKS_PER_WORKER = 2  # the process itself, and a thread that a library may start in it
-_ENOUGH_WORKERS = 64  # with room for fewer, somebody who wants a worker per env may run into the limit
+_ENOUGH_WORKERS = 64  # with room for fewer, a user who wants a worker per env may run into the limit
 # Address space is not memory: compilers and torch reserve gigabytes that they never touch.
 _AMPLE_ADDRESSES_BYTES = 4 << 30
 _SCARCE_ADDRESSES_BYTES = 512 << 20
@@ -87,13 +87,13 @@ def _limit(value: int) -> str:
 
 
 def _tasks_of_user() -> int:
-    """Threads of all processes of this user, which is what the kernel counts."""
+    """The number of threads in all processes of this user, which is what the kernel counts."""
     count = 0
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 if folder.stat().st_uid == os.getuid():
                     count += len(list((folder / "task").iterdir()))
-            except OSError:  # it has just ended
+            except OSError:  # the process has just ended
                 continue
     return count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import platform
+import re
 import sys
 import tempfile
 import threading
@@ -29,20 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MIB = 1 << 20
-_EXTRAS = (
-    "numba",
-    "torch",
-    "tensordict",
-    "mujoco",
-    "ale_py",
-    "psutil",
-    "rich",
-    "dm_control",
-    "dm_env",
-    "jax",
-    "pettingzoo",
-    "threadpoolctl",
-)
+_PACKAGES = ("shoal", "gymnasium", "numpy", "cloudpickle")
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -55,7 +43,7 @@ _SWAP_THAT_HURTS_BYTES = 256 * _MIB
 
 
 def examine_machine(*, thorough: bool = False, watch: Watch = no_watch) -> list[Diagnosis]:
-    """Look at this machine as a pool would find it. Starts a few worker processes, and ends them.
+    """Examine this machine as a pool would find it. Starts a few worker processes, and ends them.
 
     Args:
         thorough: Try every start method, not only the one that pools use by default.
@@ -113,27 +101,37 @@ def _python() -> Diagnosis:
 
 
 def _packages() -> Diagnosis:
-    names = ("shoal", "gymnasium", "numpy", "cloudpickle")
-    return Diagnosis("packages", "ok", ", ".join(f"{name} {_version(name) or 'unknown'}" for name in names))
+    told = (f"{name} {_version(name) or 'unknown'}" for name in _PACKAGES)
+    return Diagnosis("packages", "ok", ", ".join(told))
 
 
 def _extras() -> Diagnosis:
-    versions = {name: _version(name) for name in _EXTRAS}
+    versions = {name: _version(name) for name in _optional_packages()}
     there = [f"{name} {version}" for name, version in versions.items() if version]
     absent = [name for name, version in versions.items() if not version]
     parts = [", ".join(there)] * bool(there) + [f"not installed: {', '.join(absent)}"] * bool(absent)
     return Diagnosis("extras", "ok", "; ".join(parts))
 
 
+def _optional_packages() -> list[str]:
+    """What the extras of shoal bring along, but for those of its developers, as its own metadata list them."""
+    try:
+        lines = metadata.requires("shoal") or ()  # such as: ale-py>=0.11; extra == 'atari'
+    except metadata.PackageNotFoundError:
+        return []
+    wanted = (re.match(r"([\w.-]+).*; extra == .(?!dev\b)", line) for line in lines)
+    return sorted({found[1] for found in wanted if found} - set(_PACKAGES))
+
+
 def _version(name: str) -> str | None:
-    """The version that is installed, without the price of an import."""
+    """The installed version, without the cost of an import."""
     try:
         return metadata.version(name.replace("_", "-"))
     except metadata.PackageNotFoundError:
         return None
 
 
-# ------------------------------------------------------------------ what there is
+# ------------------------------------------------------------------ what the machine has
 
 
 def _cores() -> Diagnosis:
@@ -202,7 +200,7 @@ def _workers(method: str, trial: Trial | Exception | None) -> Diagnosis:
         return Diagnosis(topic, "warning", found, "use start_method=None")
     trial = trial or _try(method)
     if isinstance(trial, Exception):
-        # Where the system gave no number to its error, only the cause tells what happened.
+        # If the error has no errno, only its cause says what happened.
         told = trial.__cause__ if isinstance(trial, OSError) and trial.errno is None and trial.__cause__ else trial
         return Diagnosis(topic, "problem", f"workers cannot be started: {brief(told)}", _start_fix(told))
     default = ", the default" if method == start_method(None) else ""
@@ -240,7 +238,7 @@ def _library_threads(trial: Trial | Exception) -> Diagnosis:
         in_worker = max(there.values(), default=1)
         found = f"{variables}; {_counts(here)} here, {_counts(there)} in a worker"
     else:
-        # A worker leaves alone what the user has set.
+        # A worker respects what the user has set.
         in_worker = max((int(os.environ[name]) for name in _THREAD_VARIABLES if _is_number(name)), default=1)
         found = variables if here is not None else f"{variables}; pip install threadpoolctl to see what libraries use"
     if in_worker > 1:
@@ -259,13 +257,13 @@ def _counts(threads: dict[str, int]) -> str:
 
 def _compiled_envs() -> Diagnosis:
     topic = "compiled envs"
-    if not imports_numba():  # pools go by what was found out before
+    if not imports_numba():  # tried anew, whereas pools rely on what was found out before
         version = _version("numba")
         if version is None:
             return Diagnosis(topic, "ok", "run as plain Python, since numba is not installed")
         found = f"numba {version} is installed and cannot be imported, so compiled envs run as plain Python"
         return Diagnosis(topic, "problem", found, "pip install -U numba; python -c 'import numba' tells the reason")
-    from shoal.engines.kernel.shelf import cache_folder
+    from shoal.engines.kernel.shelf import cache_folder, last_resort
 
     own = "set SHOAL_CACHE_DIR to a folder of your own that lasts"
     try:
@@ -274,7 +272,7 @@ def _compiled_envs() -> Diagnosis:
             file.write(bytes(_MIB))
     except (OSError, ShoalError) as error:
         return Diagnosis(topic, "warning", f"compiled anew by every process: {brief(error)}", own)
-    if folder == Path(tempfile.gettempdir()) / f"shoal-kernels-{os.getuid()}":
+    if folder == last_resort():
         found = f"kept in {folder}, since the cache folder cannot be written to"
         return Diagnosis(topic, "warning", found, own)
     return Diagnosis(topic, "ok", f"kept in {folder}")

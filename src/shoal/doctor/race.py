@@ -1,4 +1,4 @@
-"""The same envs on every engine that can run them, in turns, and what ``engine="auto"`` makes of it."""
+"""The same envs on every engine that can run them, in turns, and what ``engine="auto"`` would choose."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shoal.recipes import recipe_for
 if TYPE_CHECKING:
     from shoal.pool import Pool
 
-# Engines take turns, so that what else the machine does meanwhile is shared between them.
+# Engines take turns, so that whatever else the machine does affects all of them alike.
 _TURNS = 3
 _TURN_S = 0.1
 _LONGEST_S = 15.0
 _ACTIONS_AHEAD = 16
-# A bare loop flatters processes: a policy between two steps wants the cores too. Less than this is no reason.
+# A bare loop flatters processes, since a policy between two steps wants the cores too. A smaller lead is no reason.
 _CLEARLY_FASTER = 1.5
 
 
@@ -32,8 +32,8 @@ class Race:
 
     Attributes:
         num_envs: Envs in each pool.
-        auto: The engine that ``auto`` took; empty if it could not start.
-        reason: Why, or why not.
+        auto: The engine that ``auto`` chose; empty if it could not start.
+        reason: Why it chose that engine, or could not start.
         rates: Env steps per second by engine.
         failed: Engines that could not run the envs, and why.
     """
@@ -59,7 +59,7 @@ def race(env: Any, num_envs: int, num_workers: int | None, *, can_ship: bool) ->
         for name in ("serial", "thread", *["process"] * can_ship, *["kernel"] * can_be_compiled(env)):
             if name not in pools:
                 try:
-                    # Threads are for envs that wait, and one per env is then the point.
+                    # Threads are for envs that wait, and then the point is to have one per env.
                     workers = num_workers if name == "process" else None
                     pools[name] = stack.enter_context(make_pool(env, num_envs, engine=name, num_workers=workers))
                 except (ShoalError, OSError) as error:
@@ -81,7 +81,7 @@ def _actions_ahead(pool: Pool) -> list[Any]:
 
 def _take_turns(pools: dict[str, Pool], result: Race) -> None:
     spent: dict[str, tuple[int, float]] = dict.fromkeys(pools, (0, 0.0))
-    # Drawn ahead: for a cheap env the sampling would be a good part of the result.
+    # Drawn in advance: for a cheap env, sampling would be a good part of the result.
     actions = {name: _actions_ahead(pool) for name, pool in pools.items()}
     start = perf_counter()
     for turn in range(_TURNS + 1):
@@ -112,7 +112,7 @@ def _turn(pool: Pool, actions: list[Any], least_s: float) -> tuple[int, float]:
 
 
 def judge_auto(result: Race) -> Diagnosis:
-    """What ``auto`` takes, and why."""
+    """Which engine ``auto`` chooses, and why."""
     if result.auto:
         reason = f": {result.reason}" if result.reason else ""
         return Diagnosis("engine='auto'", "ok", f"takes {result.auto}{reason}")

@@ -1,4 +1,4 @@
-"""What envs return for the same seed and the same actions, and where two of them part."""
+"""What envs return for the same seed and the same actions, and where two of them diverge."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Record = list[list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two records part.
+    """Where two records diverge.
 
     Attributes:
-        step: The step, 0 for the reset.
-        what: Which part of the row.
-        values: The two values, in a few words.
+        step: The step; 0 is the reset.
+        what: Which part of the row differs.
+        values: The two values, in short form.
     """
 
     step: int
@@ -42,10 +42,10 @@ class Difference:
 
 
 def record(pools: Sequence[Pool], steps: int, limit_s: float | None = None) -> list[Record]:
-    """Reset pools of one env each with one seed, and step them in turn with the same actions.
+    """Reset pools of one env each with the same seed, and step them in turn with the same actions.
 
-    In turn, because that is how envs of one process live: one that reseeds a generator which it shares with the
-    others would look repeatable if it had the process to itself.
+    They step in turn because that is how envs in one process live: an env that reseeds a generator shared with others
+    would look repeatable if it had the process to itself.
     """
     records: list[Record] = [[_row(pool, pool.reset(seed=_SEED))] for pool in pools]
     actions = RandomActions(pools[0].spec.action, _SEED)
@@ -66,7 +66,7 @@ def _row(pool: Pool, batch: Batch) -> list[Any]:
 
 
 def first_difference(spec: EnvSpec, one: Record, other: Record) -> Difference | None:
-    """Where two records part first; None if they agree as far as both go."""
+    """Where two records first diverge; None if they agree as far as both go."""
     names = [*(leaf.path for leaf in spec.observation.leaves), *_FLAGS]
     for step, (a_row, b_row) in enumerate(zip(one, other, strict=False)):
         for name, a, b in zip(names, a_row, b_row, strict=True):

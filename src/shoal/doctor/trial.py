@@ -1,4 +1,4 @@
-"""A pool of tiny envs in real worker processes: whether it starts, how long that takes, and what it takes up."""
+"""A pool of tiny envs in real worker processes: whether it starts, how long that takes, and what it costs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Trial:
 
     Attributes:
         method: How they were started.
-        first_s: Time until the first pool of one worker could be used, the fork server's start included.
-        next_s: The same for a pool of one worker after that.
+        first_s: Time until the first pool of one worker could be used, including the start of the fork server.
+        next_s: The same for the next pool of one worker.
         fds_per_worker: File descriptors that each worker takes in the pool's process.
         worker_bytes: Memory that belongs to one worker.
-        libraries: Numeric libraries in a worker and the threads each would use; None if nobody can tell.
+        libraries: Numeric libraries in a worker and the threads each would use; None if that cannot be found out.
     """
 
     method: str
@@ -42,7 +42,7 @@ class Trial:
 
 
 class ProbeEnv(gym.Env[np.int64, np.int64]):
-    """An env that does nothing but tell about the process it is in."""
+    """An env that does nothing but report on the process it is in."""
 
     observation_space = gym.spaces.Discrete(2)
     action_space = gym.spaces.Discrete(2)
@@ -50,16 +50,16 @@ class ProbeEnv(gym.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Begin."""
+        """Begin an episode that never ends."""
         super().reset(seed=seed)
         return np.int64(0), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Go on."""
+        """Return the action as the observation."""
         return np.int64(action), 0.0, False, False, {}
 
     def vitals(self) -> tuple[int, dict[str, int] | None]:
-        """Bytes of this process, and threads of its libraries."""
+        """The memory of this process in bytes, and the threads of its libraries."""
         return own_bytes(), library_threads()
 
 
@@ -90,7 +90,7 @@ def _workers(count: int, method: str) -> Iterator[tuple[Pool, float]]:
 
 
 def own_bytes() -> int:
-    """Memory of this process, with its part of what it shares with others; 0 if the system does not tell."""
+    """The memory of this process, including its part of shared memory; 0 if the system does not say."""
     try:
         for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

@@ -8,8 +8,8 @@
 
 An env has at most one command in flight. Numbers travel in ``rows``; what no column can hold (infos, strings,
 graphs) waits in ``extras``, and an env that failed is in ``faults`` instead of having a row. A command whose request
-has an ``incarnation`` builds the env anew first, in a new worker if the old one is gone; until then, an env that is
-gone answers every command with the fault that took it.
+has an ``incarnation`` rebuilds the env first, in a new worker if the old one is gone; until then, an env that is gone
+answers every command with the fault that ended it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Command(IntEnum):
 PHASES = {Command.RESET: "reset", Command.STEP: "step", Command.CALL: "call"}
 Call = tuple[str, str, tuple[Any, ...], dict[str, Any]]
 LET_GO = "let_go"  # the operation of a call that closes an env and returns its generator
-KEEP, PUT_BACK = "keep", "put_back"  # calls that tell what an env is, and make it what another was
+KEEP, PUT_BACK = "keep", "put_back"  # calls that return an env's state, and that put such a state into an env
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Request:
     Attributes:
         seed: For RESET.
         options: For RESET.
-        action: For STEP, the values of object leaves, in leaf order; where there are none, the action itself, in
-            place of what stands in the columns.
+        action: For STEP, the values of object leaves, in leaf order; if there are no such leaves, the action itself,
+            which then replaces what is in the columns.
         call: For CALL, ``(operation, name, args, kwargs)``.
-        incarnation: Build the env anew first, as its nth self.
-        generator: Then give it this generator, so that it goes on where another left off.
+        incarnation: Rebuild the env first; this is the number of its new incarnation.
+        generator: Give the rebuilt env this generator, so that it continues where its predecessor left off.
     """
 
     seed: int | None = None
@@ -71,7 +71,7 @@ class Request:
 
 @dataclass(slots=True)
 class Extra:
-    """What belongs to a row and fits no column; or, if ``is_answer``, the ``value`` that a CALL returned."""
+    """What belongs to a row but fits no column; or, if ``is_answer``, the ``value`` that a CALL returned."""
 
     info: dict[str, Any] | None = None
     objects: list[Any] | None = None
@@ -82,12 +82,12 @@ class Extra:
     is_answer: bool = False
 
 
-_LONGEST_CLOSE_S = 1e6  # for longer than that, the system cannot be asked to wait
+_LONGEST_CLOSE_S = 1e6  # the system cannot be asked to wait longer than this
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds an env may take; None waits for ever."""
+    """Seconds an env may take; None waits forever."""
 
     construct: float | None = 60.0
     reset: float | None = 60.0
@@ -100,7 +100,7 @@ class Timeouts:
         object.__setattr__(self, "close", min(float(self.close), _LONGEST_CLOSE_S))
 
     def of(self, command: Command, *, is_building: bool = False) -> float | None:
-        """How long one env may take for this command; calls are as patient as resets."""
+        """How long one env may take for this command; a call gets as long as a reset."""
         limit = self.step if command is Command.STEP else self.reset
         if not is_building or limit is None:
             return limit
@@ -109,7 +109,7 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What every engine is told: the envs and the rules they run under.
+    """What every engine is given: the envs and the rules they run under.
 
     Attributes:
         factories: One callable per env.
@@ -119,21 +119,21 @@ class EngineConfig:
         check: How often results are checked.
         blocks: How many generations of rows are kept, for views that outlive a step.
         timeouts: Deadlines.
-        one_by_one: Whether results are wanted as each env finishes, or all at once.
+        one_by_one: Whether results are wanted as each env finishes, rather than all at once.
         num_workers: How many threads or processes; None lets the engine choose.
         threads_per_worker: Lanes in each worker process.
         inline: Whether the caller's thread is one of the workers, if these are processes.
         start_method: How worker processes start.
-        affinity: CPUs for workers, given out in turn; None leaves them to the system.
+        affinity: CPUs for workers, assigned in turn; None leaves placement to the system.
         seed: Root of the pool's seeds, if it has one.
         recycle_above: Bytes of memory above which a worker process is replaced; None for no limit.
         is_kernel: Whether the factories make kinds of kernel envs.
         is_native: Whether they make kinds of envs that a native simulator runs.
-        registered: Gymnasium's registration of the env, when the factories do not know it.
+        registered: Gymnasium's registration of the env, if the factories do not know it.
         bounded_actions: Whether continuous actions outside their space are refused.
         finite_rewards: Whether a reward that is not a finite number is a fault of its env.
         quick_reset_s: Under ``same_step``, envs whose reset takes longer are left to be reset by the caller.
-        spares_failed_builds: Whether a pool starts without the envs that could not be built, as long as there is one.
+        spares_failed_builds: Whether a pool starts without the envs that could not be built, if at least one could.
         allow_pickle: Whether a worker may send objects that are not plain data in infos and observations.
     """
 
@@ -178,26 +178,30 @@ class Engine(Protocol):
     extras: dict[int, Extra]
     faults: dict[int, Fault]
     collected: list[int]
-    finals_are_columns: bool  # else an ``Extra`` marks each row that has a final one
+    finals_are_columns: bool  # if not, an ``Extra`` marks each row that has a final one beside it
 
     @property
     def take(self) -> Callable[[Any], bool] | None:
-        """Takes actions for all envs, or says no to what needs a closer look; None if there is no such way."""
+        """Takes the actions of all envs in one go, or returns False if they need a closer look; None if it cannot."""
 
     @property
     def recycled(self) -> int:
-        """Workers that were replaced because they held too much memory."""
+        """How many workers were replaced because they held too much memory."""
 
     @property
     def gone(self) -> Collection[int]:
-        """Envs that nothing is left of, because their worker is gone: they have to be built anew."""
+        """Envs that were lost with their worker: they have to be rebuilt."""
 
     @property
     def has_odd_rows(self) -> Callable[[int], bool] | None:
-        """Whether a row of a block has held NaN, or a reward that is not finite, since this was last asked.
+        """Whether a row of a block has held NaN or a non-finite reward since the last time this was asked.
 
         None if the engine does not know.
         """
+
+    @property
+    def check_requests(self) -> Callable[[Mapping[int, Request]], None] | None:
+        """Raises ``ShippingError`` if requests cannot be sent to these envs; None if nothing has to be sent."""
 
     @property
     def episodes(self) -> int | None:
@@ -205,13 +209,13 @@ class Engine(Protocol):
 
     @property
     def step_now(self) -> Callable[[int, Callable[[], None] | None], None] | None:
-        """Steps every env at once, into a block, with nothing to collect after; None if the engine has no such way.
+        """Steps every env at once, into a block, with nothing left to collect; None if the engine cannot do that.
 
-        The second argument is something short to do meanwhile, or, where the caller's thread does the stepping, first.
+        The second argument is something short to do meanwhile, or beforehand if the caller's thread does the stepping.
         """
 
     def start(self) -> None:
-        """Build all envs. Raises ``EnvConstructError`` naming every env that failed; nothing is left running then.
+        """Build all envs, or raise an ``EnvConstructError`` that names every env that failed and leave nothing running.
 
         With ``config.spares_failed_builds`` it raises only if no env could be built; the others are in ``faults``.
         """
@@ -226,7 +230,7 @@ class Engine(Protocol):
 
         Returns fewer when ``timeout_s`` runs out or nothing more is under way. A hung or lost env counts as finished,
         with a fault. The ids are in ``collected`` as soon as they are known, so that an interrupt loses none. Whoever
-        calls this, or ``step_now``, has emptied it, so that what it finds there after an interrupt is of this call.
+        calls this or ``step_now`` empties it first, so that what is there after an interrupt comes from this call.
         """
 
     def describe(self) -> str:
@@ -236,7 +240,7 @@ class Engine(Protocol):
         """Memory that each worker process holds now."""
 
     def close(self) -> None:
-        """End everything, within the close deadline. Never raises, may be called twice."""
+        """End everything within the close deadline. Never raises; may be called twice."""
 
     def release(self) -> None:
         """Let go of the rows' memory, once nobody uses them any more."""
@@ -248,7 +252,7 @@ def row_layout(config: EngineConfig, spec: EnvSpec) -> RowLayout:
 
 
 def sharers(config: EngineConfig) -> int:
-    """How many share the work: as many as were asked for, else one per usable core, and never more than envs."""
+    """How many workers share the envs: as many as were asked for, else one per usable core; never more than envs."""
     return min(config.num_workers or usable_cores(), config.num_envs)
 
 
@@ -260,9 +264,9 @@ def shares(num_envs: int, parts: int) -> list[range]:
 
 
 class AwakeTime:
-    """Measures how long this process has waited, not counting time in which it was itself stopped.
+    """Measures how long this process has waited, not counting time during which it was stopped itself.
 
-    A laptop lid or a SIGSTOP of the whole job must not look like every env hanging at once, so one lap never
+    A closed laptop lid or a SIGSTOP of the whole job must not look as if every env hung at once, so one lap never
     counts for more than ``longest_lap_s``.
     """
 

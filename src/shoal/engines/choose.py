@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.engines.base import Command, Engine, EngineConfig, Request, sharers
 from shoal.engines.kernel.installed import has_numba
+from shoal.envs.mujoco import check_installed
 from shoal.errors import ArgumentError, ShippingError, ShoalError
 from shoal.machine import usable_cores
 
@@ -19,12 +20,13 @@ NAMES = ("auto", "serial", "thread", "process", "kernel", "native", "envpool")
 # A batch that takes less than this is not worth handing to other processes: what they save in a bare stepping loop
 # they take back from the policy that runs between two steps. See docs/performance.md for the measurements.
 _WORTH_SHARING_S = 0.5e-3
-_WAITS = 0.5  # an env that is on the CPU for less than this share of its step is waiting for something
+_WAITS = 0.5  # an env that is on the CPU for less than this share of its step counts as waiting for something
 
 
 def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
-    """A started engine, and the reason for it if it was chosen here."""
+    """A started engine, and why this one, if it was chosen here."""
     reason, is_chosen_here = "", name == "auto"
+    check_installed(getattr(config.factories[0], "spec", None), needs_batch=name == "native")
     if name == "inline":
         raise ArgumentError("engine: the caller joins the workers of engine='process' with inline=True")
     if is_chosen_here:
@@ -48,7 +50,7 @@ def build_engine(name: str, config: EngineConfig) -> tuple[Engine, str]:
 
 
 def _with_caller(name: str, config: EngineConfig, reason: str, is_chosen_here: bool) -> tuple[str, str]:
-    """What is to run when the caller is one of the workers: alone, it is the serial engine."""
+    """The engine to run when the caller is one of the workers; if it is the only one, that is the serial engine."""
     if name != "process":
         if not is_chosen_here:
             raise ArgumentError(f"inline: the caller can be one of the workers of engine='process', not of {name!r}")
@@ -103,14 +105,14 @@ def _choose(config: EngineConfig) -> tuple[str, str]:
     if config.num_envs == 1:
         return "serial", "one env gains nothing from workers"
     if config.start_method is None and (why := _why_no_workers()):
-        # Nor can it be measured: that is done in a worker, since envs may crash.
+        # Nor can the env be measured: that is done in a worker, since envs may crash.
         return ("serial", why) if config.num_workers is None else ("thread", f"workers were asked for, but {why}")
     if _wants_workers(config):
         return "process", "workers were asked for"
     try:
         step_s, cpu_share, trapped = _measure(config)
     except ShoalError as error:
-        # The real start will meet the same trouble and report it properly.
+        # The real start will run into the same trouble and report it properly.
         return "process", f"the env could not be measured ({error})"
     told = f"a step takes {step_s * 1e6:.0f} µs"
     if cpu_share < _WAITS and step_s > 100e-6:
@@ -139,13 +141,13 @@ def _compiled_or_plain(config: EngineConfig) -> tuple[str, str]:
     warnings.warn(
         f"numba is not installed, so {config.name} runs as plain Python: the same rows, but slowly. "
         "Install it with: pip install 'shoal[kernels]'",
-        stacklevel=5,  # where the pool is made, seen from here
+        stacklevel=5,  # the line that makes the pool
     )
     return "serial", "the env could be compiled, but numba is not installed"
 
 
 def _measure(config: EngineConfig) -> tuple[float, float, str]:
-    """Seconds per step of an env in a process of its own, the share of them on the CPU, and what cannot leave it."""
+    """Seconds per step of an env in its own process, the share of them on the CPU, and what cannot leave it."""
     process: Any = _class_of("process")
     engine = process(replace(config, factories=[config.factories[0]], num_workers=1, threads_per_worker=1))
     engine.start()

@@ -4,8 +4,8 @@
     worker processes                    │ step theirs                       │
 
 With as many workers as cores, the caller has to share a core with one of them, and each finds the core's caches full of
-the other's things. Here nobody shares, nothing has to be woken for that share, and its rows never leave the core. The
-price is that of the serial engine: whatever an env does to its process, it does to the caller's.
+the other's data. Here no core is shared, nobody has to be woken for the caller's own envs, and their rows never leave
+the core. The price is that of the serial engine: whatever an env does to its process, it does to the caller's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from shoal.engines.serial import SerialEngine
 from shoal.engines.starting import closing_on_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 
 class InlineEngine:
-    """Runs the first envs in worker processes and the last ones in the caller's thread; for two lanes or more."""
+    """Runs the first envs in worker processes and the last ones in the caller's thread; for two or more lanes."""
 
     name = "process"
     finals_are_columns = False
@@ -44,7 +44,7 @@ class InlineEngine:
         self._meanwhile: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Build the own envs, then let the workers build theirs."""
+        """Build the caller's own envs, then let the workers build theirs."""
         lane = self._own.lane
         with closing_on_error(lane.close):
             self._others.start(faults=lane.build(), specs=lane.specs)
@@ -52,7 +52,7 @@ class InlineEngine:
         lane.attach(self.rows)
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
-        """Step every env, the own ones while the workers are at theirs."""
+        """Step every env: the caller's own while the workers step theirs."""
         self._block, self._meanwhile = block, meanwhile
         self._own.collected, self._others.collected = [], []
         try:
@@ -66,7 +66,7 @@ class InlineEngine:
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
-        """Hand over the others' commands, and queue the own ones."""
+        """Hand the workers their commands, and queue the caller's own."""
         first = self._first_own
         others, own = [i for i in ids if i < first], [i for i in ids if i >= first]
         if others:
@@ -76,7 +76,7 @@ class InlineEngine:
             self._own.submit(own, command, requests, block)
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
-        """Take what the workers have finished, run own commands until there are enough, then wait for the workers."""
+        """Take what the workers have finished, run the caller's own commands, then wait for the workers if need be."""
         end = None if timeout_s is None else monotonic() + timeout_s
         done: list[int] = []
         self.collected = done
@@ -84,7 +84,7 @@ class InlineEngine:
         while len(done) < at_least and (queued := self._own.num_queued):
             if end is not None and done and monotonic() >= end:
                 return done
-            # In one go if everything is wanted; else a worker may have enough before the next of them is done.
+            # All at once if everything is wanted; otherwise the workers may have delivered enough after any of these.
             is_all_wanted = at_least - len(done) >= queued + sum(self._others.owed)
             self._take_from(self._own, queued if is_all_wanted else 1, timeout_s)
             self._take_from(self._others, 0, 0.0)
@@ -97,17 +97,21 @@ class InlineEngine:
         part.collected = []
         try:
             part.collect(at_least, timeout_s)
-        finally:  # also what was finished before an interrupt
+        finally:  # keeps what was finished before an interrupt
             self.collected += part.collected
+
+    def check_requests(self, requests: Mapping[int, Request]) -> None:
+        """Make sure that the workers' requests can be sent."""
+        self._others.check_requests({i: request for i, request in requests.items() if i < self._first_own})
 
     @property
     def gone(self) -> Collection[int]:
-        """Envs that are gone with their worker."""
+        """Envs that were lost with their worker."""
         return self._others.gone
 
     @property
     def recycled(self) -> int:
-        """Workers that were replaced because they held too much memory."""
+        """How many workers were replaced because they held too much memory."""
         return self._others.recycled
 
     @property
@@ -124,7 +128,7 @@ class InlineEngine:
         return self._others.worker_rss_bytes()
 
     def close(self) -> None:
-        """End the workers, and close the own envs."""
+        """End the workers, and close the caller's own envs."""
         self._others.close()
         self._own.close()
 

@@ -1,7 +1,7 @@
-"""Taking a batch of actions in one go, where they are a handful of whole numbers and plainly right.
+"""Taking a batch of actions in one go, if they are a handful of integers and plainly valid.
 
-The kernel engine has a compiled way for actions of every form (``kernel.actions``); this one is Python, for the engines
-that run Python envs. It saves a step of few envs the long way through the checks, which are there to explain.
+The kernel engine has compiled code for actions of every form (``kernel.actions``); this is Python, for the engines that
+run Python envs. It spares a step of few envs the long way through the checks, whose purpose is to explain errors.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def intake_of(rows: Rows) -> Callable[[Any], bool] | None:
-    """A function that puts the actions of all envs in their column, or says no; None if they are not of this kind.
+    """A function that writes all envs' actions to their column, or returns False; None if they are of another kind.
 
-    It judges only what comes in the very form of the column. For anything else it says no, and the pool goes the long
-    way, which casts or explains.
+    It accepts only arrays with exactly the column's dtype and shape. For anything else it returns False, and the pool
+    goes the long way, which casts or explains.
     """
     tree = rows.spec.action
     column = rows.action[0] if tree.is_single else None
@@ -33,7 +33,7 @@ def intake_of(rows: Rows) -> Callable[[Any], bool] | None:
     if leaf.low is None:
         return None
     low, high = int(leaf.low), int(leaf.high)
-    # Whether all numbers are in a small set takes a third of the time of a look for the smallest and the largest.
+    # Testing whether all numbers are in a small set takes a third of the time of finding their minimum and maximum.
     right = frozenset(range(low, high + 1)) if high - low < FEW else None
     places: Any = words(column)
 

@@ -1,6 +1,6 @@
 """A lane: slots that one thread of execution runs, one after another.
 
-Serial, thread and process engines differ in where a lane runs and how it is woken; what happens to an env is here.
+The serial, thread and process engines differ in where a lane runs and how it is woken; what happens to an env is here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Lane:
         self, config: EngineConfig, env_ids: Sequence[int], worker: int | None = None, *, copies_infos: bool = True
     ) -> None:
         self.config = config
-        # Within one process an info that its env reuses would change in the reader's hands.
+        # Within one process, an info that its env reuses would change in the reader's hands.
         self._own: Callable[[Any], Any] = copy_leaves if copies_infos else _as_is
         self.env_ids = tuple(env_ids)
         self.worker = worker
@@ -61,12 +61,12 @@ class Lane:
         self._action_of: Callable[[int, tuple[Any, ...]], Any] = _no_action
         self._actions: Callable[[], Iterable[Any]] = _no_action
         self._is_plain = False
-        # Which env is at work, for whoever watches for hung ones: an engine may put shared memory here.
+        # Which env is running, for whoever watches for hung ones; an engine may put shared memory here.
         self.running: memoryview | list[int] = [-1]
         self.place = 0
 
     def build(self) -> list[Fault]:
-        """Build every env of the lane; what failed is returned, the rest is ready."""
+        """Build every env of the lane; returns the faults of those that failed, and the rest are ready."""
         return [fault for env_id in self.env_ids if (fault := self.build_one(env_id))]
 
     def build_one(self, env_id: int) -> Fault | None:
@@ -76,37 +76,41 @@ class Lane:
             return None
         except BaseException as error:
             if self.worker is None and isinstance(error, KeyboardInterrupt):
-                raise  # in the caller's own thread it is the user's
+                raise  # in the caller's own thread, the interrupt belongs to the user
             return self.fault(env_id, "construct", error)
 
     def _build(self, env_id: int) -> None:
         config = self.config
         env = adapt(config.factories[env_id]())
-        self.specs[env_id] = spec = describe(env, config.name)
-        if self._spec is not None and (difference := self._spec.difference(spec)):
-            raise SpecError(f"built anew, it has other spaces than before: {difference}")
+        try:
+            self.specs[env_id] = spec = describe(env, config.name)
+            if self._spec is not None and (difference := self._spec.difference(spec)):
+                raise SpecError(f"built anew, it has other spaces than before: {difference}")
+        except BaseException:
+            close_env(env_id, env)
+            raise
         is_last = not self.slots or env_id > next(reversed(self.slots))
         rules: dict[str, Any] = {"finite_rewards": config.finite_rewards, "quick_reset_s": config.quick_reset_s}
         self.slots[env_id] = Slot(env, config.autoreset, config.max_episode_steps, config.check, **rules)
-        if not is_last:  # they stand in the order of their ids, whatever the order in which they are built
+        if not is_last:  # the slots are kept in the order of their ids, in whatever order they are built
             self.slots = {i: self.slots[i] for i in self.env_ids if i in self.slots}
 
     def _rebuild(self, env_id: int, incarnation: int, generator: GeneratorState | None) -> None:
-        """Put a new env in the place of one that failed, or that was at home in another worker."""
+        """Put a new env in the place of one that failed, or that lived in another worker."""
         self._incarnations[env_id] = incarnation
         failed = self.slots.pop(env_id, None)
         if failed is not None:
-            _close(env_id, failed)
+            close_env(env_id, failed.env)
         self._build(env_id)
         if generator is not None:
             give_generator(self.slots[env_id].env, generator)
         self._read_actions()
 
     def _let_go(self, env_id: int) -> GeneratorState | None:
-        """Close an env that will live on elsewhere; returns its generator, so that it goes on there."""
+        """Close an env that will live on elsewhere; returns its generator, so that it can continue there."""
         slot = self.slots.pop(env_id)
         generator = generator_of(slot.env)
-        _close(env_id, slot)
+        close_env(env_id, slot.env)
         self._read_actions()
         return generator
 
@@ -120,11 +124,11 @@ class Lane:
         self._is_plain = not (rows.spec.observation.has_objects or rows.spec.info)
 
     def _read_actions(self) -> None:
-        """Read the actions of the envs that are here, which may be some of the lane's."""
+        """From now on, read the actions of the envs that are here, which may be only some of the lane's."""
         self._actions = actions_reader(self._rows, tuple(self.slots))
 
     def detach(self) -> None:
-        """Cut a lane that was given up off its memory: what it still writes, nobody reads."""
+        """Disconnect a lane that was given up from its memory: nobody reads what it still writes."""
         if self._spec is not None:
             config = replace(self.config, factories=(None,) * (max(self.env_ids) + 1))
             layout = row_layout(config, self._spec)
@@ -138,7 +142,10 @@ class Lane:
                 is_built = False
                 self._rebuild(env_id, request.incarnation, request.generator)
                 is_built = True
-            slot = self._slot(env_id)
+            slot = self.slots.get(env_id)
+            if slot is None:
+                is_built = False
+                raise StateError("the env could not be built, so it can do nothing")
             if request is not None and request.call is not None:
                 return Extra(value=self._answer(env_id, slot, request.call), is_answer=True)
             if command == Command.STEP:
@@ -161,18 +168,12 @@ class Lane:
         if operation == KEEP:
             return slot.state, self._own(keep(slot.env))
         state, kept = args
-        put_back(slot.env, copy_leaves(kept))  # several envs may be given the same
+        put_back(slot.env, copy_leaves(kept))  # several envs may be given the same state
         slot.state = state
         return None
 
-    def _slot(self, env_id: int) -> Slot:
-        slot = self.slots.get(env_id)
-        if slot is None:
-            raise StateError("the env could not be built, so it can do nothing")
-        return slot
-
     def step_all(self, block: int) -> dict[int, Extra | Fault]:
-        """Step every env of the lane: ``run`` for each, without its overhead. Returns what is more than a row."""
+        """Step every env of the lane: ``run`` for each, without its overhead. Returns what goes beyond a row."""
         outcomes: dict[int, Extra | Fault] = {}
         writer = self._writers[block]
         put_obs, elapsed = writer.put_obs, writer.elapsed
@@ -195,8 +196,8 @@ class Lane:
                             and reward.__class__ is float
                             and isfinite(reward)
                         ):
-                            # The usual row has no boundary to rule on, and the flags of a single block are still
-                            # down from the row before.
+                            # The usual row has no boundary to rule on, and with a single block its flags are still
+                            # down from the previous row.
                             put_obs(env_id, obs)
                             rewards[env_id] = reward
                             elapsed[env_id] = slot.elapsed = slot.elapsed + 1
@@ -216,13 +217,13 @@ class Lane:
         return outcomes
 
     def refuse(self, env_id: int, phase: str, error: BaseException) -> Fault:
-        """The fault of an env whose row was written and cannot be handed out all the same."""
+        """The fault of an env whose row was written, yet cannot be handed out."""
         if phase == "step":
             self.slots[env_id].take_back()
         return self.fault(env_id, phase, error)
 
     def fault(self, env_id: int, phase: str, error: BaseException) -> Fault:
-        """An exception as a fault of one env, with all that is known of it."""
+        """An exception as a fault of one env, with all that is known about it."""
         slot = self.slots.get(env_id)
         return fault_from(
             error,
@@ -258,22 +259,24 @@ class Lane:
 
     def close(self) -> None:
         """Close every env. An env that fails to close is logged and does not keep the others from closing."""
-        for env_id, slot in self.slots.items():
-            _close(env_id, slot)
-        self.slots.clear()
+        for env_id in list(self.slots):
+            slot = self.slots.pop(env_id, None)  # taken out first, so that two threads close no env twice
+            if slot is not None:
+                close_env(env_id, slot.env)
 
 
-def _close(env_id: int, slot: Slot) -> None:
+def close_env(env_id: int, env: Any) -> None:
+    """Close an env; a failure is only logged, so that everything else is closed as well."""
     try:
-        slot.env.close()
+        env.close()
     except BaseException:
         _log.warning("close failed in env %d", env_id, exc_info=True)
 
 
 def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
-    """A function that gives env ``i`` its action, as a value of the env's own that nobody else will change.
+    """A function that returns an env's action, as a value of the env's own that nobody else will change.
 
-    An action that comes beside its columns stands in their place.
+    An action that was sent beside the columns takes their place.
     """
     tree = rows.spec.action
     columns = rows.action
@@ -295,7 +298,7 @@ def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
 
 
 def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[Any]]:
-    """A function that gives the actions of a whole lane, each as a value of its env's own."""
+    """A function that returns the actions of a whole lane, each as a value of its env's own."""
     column = rows.action[0]
     if rows.spec.action.is_single and column is not None and env_ids:
         together = span(env_ids)
@@ -314,7 +317,7 @@ def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[
 
 
 def numbers_of(leaf: Leaf) -> dict[int, Any] | None:
-    """All values of a leaf that has few, as numpy's scalars: to look one up takes a fraction of making it."""
+    """All values of a leaf that has few, as numpy scalars: looking one up takes a fraction of the time of making it."""
     if leaf.shape or leaf.dtype.kind not in "iu" or leaf.low is None or leaf.high - leaf.low >= FEW:
         return None
     return {number: leaf.dtype.type(number) for number in range(leaf.low, leaf.high + 1)}

@@ -1,4 +1,4 @@
-"""How long an env's step takes, how much of that it needs a core for, and whether what it tells can leave a process."""
+"""How long an env's step takes, how much of that needs a core, and whether what it returns can leave a process."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ def measure(env: Any, budget_s: float = 0.02) -> tuple[float, float]:
             env.reset()
     wall_s, cpu_s = perf_counter() - start, thread_time() - cpu_start
     waits, queued = _off_core()
-    # A virtual machine may lose its core without a queue to show for it, but who has not waited once was only robbed.
+    # A virtual machine may lose its core without any queueing to show for it; but if the thread never began to wait,
+    # all the missing time was taken from it.
     waited_s = max(0.0, wall_s - cpu_s - (queued - queued_before)) if waits > waits_before else 0.0
     return (cpu_s + waited_s) / steps, cpu_s / (cpu_s + waited_s)
 
 
 def why_it_must_stay(env: Any) -> str:
-    """What an env tells that could not leave a worker process, in words; empty if there is nothing."""
-    from shoal.engines.process.codec import encode  # of no use to a pool without processes
+    """Says what an env returns that could not leave a worker process; empty if there is nothing."""
+    from shoal.engines.process.codec import encode  # a pool without processes has no use for it
 
     tree = SpaceTree(env.observation_space, "observation")
     obs, info = env.reset()
@@ -49,7 +50,7 @@ def why_it_must_stay(env: Any) -> str:
 
 
 def _off_core() -> tuple[int, float]:
-    """How often this thread has begun to wait, and the seconds in which it could have run, had there been a core."""
+    """How often this thread has begun to wait, and for how many seconds it was ready to run but had no core."""
     waits = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
     try:
         _, queued_ns, _ = Path("/proc/thread-self/schedstat").read_text().split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from shoal.engines.base import Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.intake import intake_of
 from shoal.engines.lane import Lane
 from shoal.engines.starting import closing_on_error, common_spec, spared
+from shoal.errors import ClosedPool
 from shoal.faults import Fault
 
 if TYPE_CHECKING:
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
 class SerialEngine:
     """Runs a command when its result is asked for, in the order of submission.
 
-    Deadlines cannot be enforced here: an env that hangs, hangs its caller. Use the process engine for such envs.
+    Deadlines cannot be enforced here: an env that hangs also hangs its caller. Use the process engine for such envs.
 
     Args:
-        config: What every engine is told.
+        config: What every engine is given.
         env_ids: The envs to run; None for all of them.
 
     Attributes:
@@ -36,7 +38,7 @@ class SerialEngine:
     gone = ()
     finals_are_columns = False
     take: Callable[[Any], bool] | None = None
-    has_odd_rows = None
+    has_odd_rows = check_requests = None
     episodes = None
 
     def __init__(self, config: EngineConfig, env_ids: Sequence[int] | None = None) -> None:
@@ -48,6 +50,8 @@ class SerialEngine:
         self._queue: deque[tuple[int, Command, Request | None, int]] = deque()
         self._all_step_in_block: int | None = None
         self.collected: list[int] = []
+        self._is_closed = self._is_running = False
+        self._finalizer = weakref.finalize(self, self.lane.close)
 
     def start(self) -> None:
         """Build the envs one by one."""
@@ -61,7 +65,7 @@ class SerialEngine:
 
     @property
     def num_queued(self) -> int:
-        """How many commands are to be run."""
+        """How many commands are still to be run."""
         return len(self._queue) if self._all_step_in_block is None else len(self._all_ids)
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
@@ -69,20 +73,39 @@ class SerialEngine:
         if meanwhile is not None:
             meanwhile()
         self._all_step_in_block = block
-        self._step_all()
+        self._run(self._step_all)
 
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
         """Queue the commands."""
+        self._refuse_closed()
         if command is Command.STEP and not requests and list(ids) == self._all_ids:
             self._all_step_in_block = block
             return
         requests = requests or {}
-        self._queue.extend([(i, command, requests.get(i), block) for i in ids])  # all or none, also if interrupted
+        self._queue.extend([(i, command, requests.get(i), block) for i in ids])  # all or none, even if interrupted
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Run queued commands until there are enough."""
+        return self._run(lambda: self._collect(at_least, timeout_s))
+
+    def _run(self, work: Callable[[], list[int]]) -> list[int]:
+        """Run envs. If the engine is closed meanwhile, the envs are closed here, and not in the middle of a step."""
+        self._is_running = True  # before the look at ``_is_closed``: ``close`` sets that first, and then looks at this
+        try:
+            self._refuse_closed()
+            return work()
+        finally:
+            self._is_running = False
+            if self._is_closed:
+                self._finalizer()
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise ClosedPool("the pool is closed")
+
+    def _collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         if self._all_step_in_block is not None:
             if at_least == len(self._all_ids):
                 return self._step_all()
@@ -108,7 +131,7 @@ class SerialEngine:
         for env_id, outcome in outcomes.items():
             self._keep(env_id, outcome)
             if (interrupt := _interrupt_of(outcome)) is not None:
-                # The loop has stopped here; the envs behind this one have not moved, and will when asked again.
+                # The loop has stopped here: the envs after this one have not moved, and will when asked again.
                 count = self._all_ids.index(env_id) + 1
                 self._queue.extend([(i, Command.STEP, None, block) for i in self._all_ids[count:]])
                 self.collected = self._all_ids[:count]
@@ -117,7 +140,7 @@ class SerialEngine:
         return self._all_ids
 
     def _keep(self, env_id: int, outcome: Extra | Fault) -> None:
-        """Before it is collected: a row without its fault would pass for a good one."""
+        """Called before the env counts as collected: a row without its fault would pass for a good one."""
         if isinstance(outcome, Extra):
             self.extras[env_id] = outcome
         else:
@@ -128,22 +151,24 @@ class SerialEngine:
         return self.name
 
     def worker_rss_bytes(self) -> tuple[int, ...]:
-        """None: the envs live in this process."""
+        """Empty: the envs live in this process."""
         return ()
 
     def close(self) -> None:
-        """Close the envs."""
+        """Close the envs; if a thread is running them, it does so when it is done."""
+        self._is_closed = True
         self._queue.clear()
-        self.lane.close()
+        if not self._is_running:
+            self._finalizer()
 
     def release(self) -> None:
-        """Let go of the rows, and of the lane that knows them."""
+        """Let go of the rows, and of the lane that refers to them."""
         self.lane = Lane(self.config, ())
         for name in ("rows", "take"):
             self.__dict__.pop(name, None)
 
 
 def _interrupt_of(outcome: Extra | Fault | None) -> BaseException | None:
-    """The Ctrl-C that has come in an env, which belongs to the caller. What is finished stays for the next collect."""
+    """The Ctrl-C that arrived inside an env but belongs to the caller."""
     cause = outcome.cause if isinstance(outcome, Fault) else None
     return cause if isinstance(cause, KeyboardInterrupt) else None

@@ -1,4 +1,4 @@
-"""What engines do alike when they start: one spec for all envs, one error for all that failed, nothing left behind."""
+"""What all engines do when they start: one spec for all envs, one error for all that failed, nothing left behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def common_spec(specs: dict[int, EnvSpec], worker_of: Callable[[int], int | None
                 f"{difference}",
                 Where((env_id,), "construct", worker_of(env_id)),
             )
-    # With spaces of its own: who samples from a pool's must not draw the numbers that an env would have drawn.
+    # With its own copy of the spaces: sampling from a pool's must not use up the numbers that an env would have drawn.
     return replace(
         reference,
         observation=SpaceTree(deepcopy(reference.observation.space), "observation"),
@@ -62,10 +62,10 @@ def construction_error(faults: Sequence[Fault]) -> EnvConstructError:
 
 
 def spared(config: EngineConfig, faults: Sequence[Fault]) -> dict[int, Fault]:
-    """The envs that a pool starts without.
+    """The envs that a pool starts without, and their faults.
 
     Raises:
-        EnvConstructError: If it cannot, because it must not or because there would be none.
+        EnvConstructError: If the pool may not start without them, or would have no env left.
     """
     missing = {i: fault for fault in faults for i in fault.where.env_ids}
     if missing and not (config.spares_failed_builds and len(missing) < config.num_envs):

@@ -3,13 +3,14 @@
     submit ──▶ inbox of each lane ──▶ thread runs the env ──▶ one queue of results ──▶ collect
 
 An env is built, run and closed in one and the same thread. By default each env has its own, so a slow one never
-holds up a ready one. A thread cannot be killed: a hung env is given up, with the stack it hangs in, and its
-thread is left to die with the process. Envs that are built anew after that get a new thread, and whatever the old
+holds up a ready one. A thread cannot be killed: a hung env is given up, its stack is put into the fault, and its
+thread is left to die with the process. Envs that are rebuilt after that get a new thread, and whatever the old
 one still writes goes where nobody looks.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
 import threading
@@ -42,11 +43,14 @@ _Result = tuple["ThreadLane", int, int, "Extra | Fault | None"]
 _BUILT = -1
 
 
+_open: weakref.WeakSet[ThreadEngine] = weakref.WeakSet()
+
+
 class Results:
     """What threads have finished, for one reader that may be interrupted at any point.
 
-    The items and the bell that tells of them are apart: an interrupt may swallow a ring, never an item. The bell rings
-    when there are as many as the reader waits for: waking it for each would cost every thread the GIL.
+    The items and the bell that announces them are separate: an interrupt may swallow a ring, never an item. The bell
+    rings when there are as many items as the reader waits for: waking it for each would cost every thread the GIL.
     """
 
     def __init__(self) -> None:
@@ -55,13 +59,13 @@ class Results:
         self._wanted = 1
 
     def put(self, result: _Result) -> None:
-        """Add a result, and ring if it is the last one that is waited for."""
+        """Add a result, and ring if it is the last one the reader waits for."""
         self.items.append(result)
         if len(self.items) >= self._wanted:
             self._bell.put(None)
 
     def wait(self, timeout_s: float, wanted: int = 1) -> bool:
-        """Sleep until there are so many items; False if there were not in time."""
+        """Sleep until there are ``wanted`` items; False if there were not in time."""
         self._wanted = wanted
         while not self._bell.empty():  # rings for items that have been taken since
             self._bell.get()
@@ -84,8 +88,8 @@ class RevocableLane(Lane):
     is_writing = False
 
     def _write(self, env_id: int, slot: Slot, row: Row, writer: RowWriter) -> Extra | None:
-        # Raised before the writer is chosen, and looked at after the writers were changed: one of the two sides sees
-        # the other. What was chosen before this call is chosen again.
+        # The flag is raised before the writer is chosen, and checked after the writers were swapped, so one of the two
+        # sides sees the other. A writer that was chosen before this call is chosen again.
         self.is_writing = True
         try:
             return super()._write(env_id, slot, row, writer if writer in self._writers else self._writers[0])
@@ -98,8 +102,8 @@ class ThreadLane:
 
     Attributes:
         hung: The fault for which the lane was given up, until it answers after all.
-        running: The env and the command that the thread is at; a new tuple for each.
-        watched: The one that has been waited for, for ``waited_s``.
+        running: The env and the command that the thread is busy with; a new tuple for each command.
+        watched: The ``running`` that has been waited for, for ``waited_s`` so far.
     """
 
     def __init__(self, lane: RevocableLane, results: Results) -> None:
@@ -143,7 +147,7 @@ class ThreadEngine:
     recycled = 0
     finals_are_columns = False
     take: Callable[[Any], bool] | None = None
-    has_odd_rows = None
+    has_odd_rows = check_requests = None
     episodes = None
 
     def __init__(self, config: EngineConfig) -> None:
@@ -157,8 +161,9 @@ class ThreadEngine:
             for worker, ids in enumerate(shares(config.num_envs, self.num_workers))
         ]
         self._lane_of = {i: lane for lane in self._lanes for i in lane.lane.env_ids}
+        self._inboxes = [lane.inbox for lane in self._lanes]
         self._given_up: list[ThreadLane] = []
-        # Envs whose thread was given up and replaced, and why; they come back when they are built anew.
+        # Envs whose thread was given up and replaced, and why; they come back when they are rebuilt.
         self.gone: dict[int, Fault] = {}
         self._refused: list[int] = []
         self.all_ids = list(range(config.num_envs))
@@ -170,15 +175,16 @@ class ThreadEngine:
 
     def start(self) -> None:
         """Build all envs, each in its own thread."""
-        # A pool that is dropped without close still lets its threads go; they hold no reference to the engine.
-        weakref.finalize(self, _dismiss, [lane.inbox for lane in self._lanes])
+        # A pool that is dropped without being closed still lets its threads go: they hold no reference to the engine.
+        weakref.finalize(self, _dismiss, self._inboxes).atexit = False
+        _open.add(self)
         with closing_on_error(self.close):
             for lane in self._lanes:
                 lane.thread.start()
             self._await_built()
             faults = [fault for lane in self._lanes for fault in lane.build_faults]
             self.faults.update(spared(self.config, faults))
-            # Copied in one go: a thread that was given up may still be adding to its own.
+            # Copied in one go: a thread that was given up may still be adding to its dict.
             specs = {i: spec for lane in self._lanes for i, spec in lane.lane.specs.copy().items()}
             self.spec = common_spec(specs, lambda env_id: self._lane_of[env_id].lane.worker)
             layout = row_layout(self.config, self.spec)
@@ -191,7 +197,7 @@ class ThreadEngine:
         clock, waited = AwakeTime(2 * _SLICE_S), 0.0
         limit = self.config.timeouts.construct
         while True:
-            told = len(self._results.items)  # before the look at the lanes: who is built after it is told of after this
+            told = len(self._results.items)  # counted before the check: a lane built after it will raise this count
             missing = [lane for lane in self._lanes if not lane.is_built]
             if not missing:
                 break
@@ -210,7 +216,7 @@ class ThreadEngine:
         """Put each command into the inbox of its env's thread.
 
         Raises:
-            ClosedPool: If the threads have been let go, so that nobody would ever look.
+            ClosedPool: If the threads have been let go, so that nobody would ever read the inbox.
         """
         if self._is_closed:
             raise ClosedPool("the pool is closed")
@@ -223,17 +229,19 @@ class ThreadEngine:
                 self._refused.append(i)
                 continue
             self._sequence[i] += 1
-            # In this order: an interrupt in between loses the answer, and not the caller, who would wait for ever.
+            # In this order: an interrupt in between loses the answer. The other way round, the caller would wait for it
+            # forever.
             self._lane_of[i].inbox.put((i, self._sequence[i], command, request, block))
             self._waiting.add(i)
 
     def _make_room(self, env_id: int) -> None:
-        """See that there is a thread to build an env in; if there cannot be one, the env is gone."""
+        """Make sure that there is a thread to build an env in; if there cannot be one, the env is gone."""
         lane = self._lane_of[env_id]
         if lane.hung is not None:
             lane.lane.detach()
             if lane.lane.is_writing:
-                # It could still finish a row that by then is another's. If it does come back, it is as good as new.
+                # The old thread could finish a row that would be its successor's by then, so there is none. If the
+                # thread does come back, it is as good as new.
                 lane.lane.attach(self.rows)
                 self.gone[env_id] = lane.hung
                 return
@@ -243,10 +251,11 @@ class ThreadEngine:
             new = ThreadLane(RevocableLane(self.config, ids, lane.lane.worker), self._results)
             new.lane.attach(self.rows)
             new.is_built = True
+            self._inboxes.append(new.inbox)
             self._lanes[self._lanes.index(lane)] = new
             self._lane_of.update(dict.fromkeys(ids, new))
             self.gone.update(dict.fromkeys(ids, replace(lane.hung, is_collateral=True)))
-            for i in [i for i in ids if i in self._waiting]:  # what stands in the old inbox, nobody will do
+            for i in [i for i in ids if i in self._waiting]:  # nobody will do what is left in the old inbox
                 self._waiting.discard(i)
                 self.faults[i] = self.gone[i]
                 self._refused.append(i)
@@ -261,7 +270,7 @@ class ThreadEngine:
         self.collect(len(self.all_ids), None)
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
-        """Take results as they come."""
+        """Take results as they arrive."""
         end = None if timeout_s is None else monotonic() + timeout_s
         self.collected = done = self._refused
         self._refused = []
@@ -290,7 +299,7 @@ class ThreadEngine:
         lane, env_id, sequence, outcome = result
         lane.hung = None
         if env_id not in self._waiting or sequence != self._sequence[env_id]:
-            return  # a late answer of an env that was already given up
+            return  # a late answer from an env that was already given up
         if isinstance(outcome, Fault):
             self.faults[env_id] = outcome
         elif outcome is not None:
@@ -304,7 +313,7 @@ class ThreadEngine:
             if running is None or lane.hung is not None:
                 continue
             if running is not lane.watched:
-                # It began somewhere in this lap: to count all of it would be to give the env less than its time.
+                # It began somewhere within this lap: counting the whole lap would give the env less than its time.
                 lane.watched, lane.waited_s = running, 0.0
                 continue
             lane.waited_s += passed_s
@@ -317,7 +326,7 @@ class ThreadEngine:
                 self._lose(lane.hung, [i for i in lane.lane.env_ids if i in self._waiting])
 
     def _lose(self, hung: Fault, ids: list[int]) -> None:
-        """Turn what a lane owes into faults: the hung env's own, and its like for those behind it."""
+        """Turn what a lane owes into faults: the hung env's own, and a collateral copy for each env behind it."""
         for i in ids:
             own = replace(hung, where=replace(hung.where, env_ids=(i,)), is_collateral=True)
             self.faults[i] = hung if hung.where.env_ids == (i,) else own
@@ -329,12 +338,13 @@ class ThreadEngine:
         return f"{self.num_workers} thread{'s' * (self.num_workers != 1)}"
 
     def worker_rss_bytes(self) -> tuple[int, ...]:
-        """None: the envs live in this process."""
+        """Empty: the envs live in this process."""
         return ()
 
     def close(self) -> None:
-        """Let every thread close its envs; a thread that does not come back in time is left behind and named."""
+        """Let every thread close its envs; a thread that does not finish in time is left behind and logged."""
         self._is_closed = True
+        _open.discard(self)
         _dismiss([lane.inbox for lane in self._lanes])
         end = monotonic() + self.config.timeouts.close
         for lane in [*self._lanes, *self._given_up]:
@@ -348,6 +358,15 @@ class ThreadEngine:
         """Let go of the rows."""
         for name in ("rows", "take"):
             self.__dict__.pop(name, None)
+
+
+def _close_all() -> None:
+    """Close pools that the program has left open: threads that are still there when Python ends may abort it."""
+    for engine in list(_open):
+        engine.close()
+
+
+atexit.register(_close_all)
 
 
 def _dismiss(inboxes: Sequence[SimpleQueue[_Work | None]]) -> None:

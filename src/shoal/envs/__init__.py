@@ -4,7 +4,7 @@ Each module holds one family. Where Gymnasium has the env too, the same seed and
 episode there and here: every random number is drawn in the same order and used in the same way.
 
 The table below says which class runs under which id. It names the classes instead of importing them, so that looking
-up an id costs nothing. The robots of ``shoal.envs.mujoco`` have a table of their own.
+up an id costs nothing. The robots in ``shoal.envs.mujoco`` have a table of their own.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["TASKS", "ShippedTask"]
 
 @dataclass(frozen=True, slots=True)
 class ShippedTask:
-    """One id: a kind of env, what it is made with, and when its episodes end for lack of time.
+    """One id: a kind of env, the arguments it is made with, and its time limit.
 
     Attributes:
         home: Where the class is, ``"module:name"``.
         kwargs: Keyword arguments of the class.
-        max_episode_steps: The time limit; None lets episodes run on.
+        max_episode_steps: The time limit; None for no limit.
         reward_threshold: The mean return at which the task counts as solved.
     """
 

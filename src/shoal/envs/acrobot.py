@@ -1,9 +1,9 @@
 """Acrobot: two hanging links with a motor between them; swing the tip above the bar.
 
-The first angle is that of the upper link, zero when it hangs; the second that of the lower link against the upper.
-Dynamics are those of Sutton and Barto's book, integrated by one Runge-Kutta step of a fifth of a second. The system
-is chaotic: a difference in the last bit becomes another episode. The order of the operations below therefore is
-Gymnasium's, with the factors left out that are one.
+The first angle is that of the upper link, zero when it hangs; the second is that of the lower link relative to the
+upper. The dynamics are those of Sutton and Barto's book, integrated by one Runge-Kutta step of a fifth of a second.
+The system is chaotic: a difference in the last bit becomes a different episode. So the operations below are in
+Gymnasium's order; only factors of one are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEP_S = 0.2
 MAX_SPEED_1 = 4 * math.pi
 MAX_SPEED_2 = 9 * math.pi
 GRAVITY = 9.8
-# Of both links; masses, lengths and moments of inertia are one.
+# For both links; masses, lengths and moments of inertia are one.
 CENTRE = 0.5
 CENTRE_SQUARED = CENTRE * CENTRE
 
@@ -46,7 +46,7 @@ class Acrobot(KernelEnv):
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
         """Start hanging, almost at rest."""
-        # The first state is rounded to float32, the later ones are not.
+        # The first state is rounded to float32; later ones are not.
         env.angle_1 = np.float32(rng.uniform(env.low, env.high))
         env.angle_2 = np.float32(rng.uniform(env.low, env.high))
         env.speed_1 = np.float32(rng.uniform(env.low, env.high))
@@ -72,7 +72,7 @@ class Acrobot(KernelEnv):
         return 0.0 if is_up else -1.0, is_up
 
     def pose(env: Any, twin: Any) -> None:
-        """Show these links."""
+        """Put the twin into this state, for drawing."""
         twin.state = np.array([env.angle_1, env.angle_2, env.speed_1, env.speed_2])
 
 
@@ -104,7 +104,7 @@ def _along(start: Any, slope: Any, time_s: float) -> tuple[float, float, float, 
 
 
 def _weighed(a: Any, b: Any, c: Any, d: Any) -> tuple[float, float, float, float]:
-    """The four slopes of Runge and Kutta as one, times six."""
+    """The weighted mean of the four Runge-Kutta slopes, times six."""
     return (
         a[0] + 2 * b[0] + 2 * c[0] + d[0],
         a[1] + 2 * b[1] + 2 * c[1] + d[1],

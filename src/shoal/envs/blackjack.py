@@ -1,8 +1,8 @@
 """Blackjack: draw cards to come closer to 21 than the dealer, without going over.
 
-Cards come from a deck that never runs out. All that counts of a hand is its sum with aces as one, whether there is an
-ace that could count as eleven, and how many cards there are. The dealer's open card also gets a suit and, if it is a
-ten, a face: no rule looks at them, but Gymnasium draws them from the same generator, to show them.
+Cards come from a deck that never runs out. All that counts in a hand is its sum with aces as one, whether it has an
+ace, and how many cards there are. The dealer's open card also gets a suit and, if it is a ten, a face: no rule depends
+on them, but Gymnasium draws them from the same generator, to show them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Blackjack(KernelEnv):
     """One point for a hand won, minus one for a hand lost.
 
     A natural is an ace and a ten from the start. With ``sab``, the rules of Sutton and Barto's book, it wins against
-    everything but another. Without, and with ``natural``, it pays one and a half if it wins.
+    everything but another natural. Without ``sab``, and with ``natural``, it pays one and a half if it wins.
     """
 
     observation_space = spaces.Tuple((spaces.Discrete(32), spaces.Discrete(11), spaces.Discrete(2)))
@@ -70,7 +70,7 @@ class Blackjack(KernelEnv):
         return _payout(env), True
 
     def pose(env: Any, twin: Any) -> None:
-        """Show a table with hands of the same value."""
+        """Put hands of the same value on the twin's table, for drawing."""
         total = int(env.player_sum)
         card = int(env.open_card)
         twin.player = [1, total - 1] if env.player_has_ace else [total]
@@ -80,7 +80,7 @@ class Blackjack(KernelEnv):
 
 
 def _card(rng: Any) -> Any:
-    """A card's value, an ace being one; four cards of thirteen are worth ten."""
+    """A card's value, with an ace as one; four cards out of thirteen are worth ten."""
     return min(rng.integers(0, 13) + 1, 10)
 
 
@@ -108,7 +108,7 @@ def _is_natural(total: int, cards: int, has_ace: bool) -> bool:
 
 
 def _payout(env: Any) -> float:
-    """What the player gets for the hands as they lie; the player is not bust."""
+    """What the player gets for the hands on the table; the player is not bust."""
     player = _value(env.player_sum, env.player_has_ace)
     dealer = _value(env.dealer_sum, env.dealer_has_ace)
     is_natural = _is_natural(env.player_sum, env.player_cards, env.player_has_ace)

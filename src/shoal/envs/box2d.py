@@ -1,6 +1,6 @@
 """Gymnasium's Box2D envs under EnvPool's ids.
 
-They are Gymnasium's own; all that is added is the ids that it no longer has (``LunarLander-v2``), which EnvPool has
+They are Gymnasium's own; all that is added are ids that Gymnasium no longer has (``LunarLander-v2``). EnvPool has them
 beside the newer ones, with the same env behind both.
 """
 
@@ -37,14 +37,14 @@ def is_box2ds(env: Any) -> bool:
 
 
 def check_installed(registered: EnvSpec) -> None:
-    """See that what an env needs is installed, if it is one of Gymnasium's Box2D envs.
+    """Check that everything an env needs is installed, if it is one of Gymnasium's Box2D envs.
 
     Raises:
-        BackendUnavailable: If it is not.
+        BackendUnavailable: If something is missing.
     """
     if not is_box2ds(registered):
         return
-    # What CarRacing observes is a picture, which pygame draws.
+    # CarRacing observes a picture, which pygame draws.
     needs = ("Box2D", "pygame") if registered.name == "CarRacing" else ("Box2D",)
     missing = [name for name in needs if importlib.util.find_spec(name) is None]
     if missing:

@@ -1,7 +1,7 @@
 """CartPole: keep a pole upright on a cart by pushing the cart left or right.
 
-The state is four numbers: where the cart is and how fast, how far the pole leans and how fast. They move by Euler
-steps of a fiftieth of a second, positions first, with the speeds of before the push.
+The state is four numbers: the position and speed of the cart, the lean of the pole and its speed. They advance by Euler
+steps of a fiftieth of a second, positions first, with the speeds from before the push.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ STEP_S = 0.02
 TRACK_END = 2.4
 MAX_LEAN = 12 * 2 * math.pi / 360
 
-# Twice what ends an episode, so that its last observation is inside.
+# Twice the limits that end an episode, so that its last observation is inside.
 _HIGH = np.array([TRACK_END * 2, np.inf, MAX_LEAN * 2, np.inf], np.float32)
 
 
 class CartPole(KernelEnv):
     """One point per step for as long as the pole stands and the cart is on the track.
 
-    With ``sutton_barto_reward`` nothing is paid while it stands, and the fall costs one. ``reset`` draws all four
+    With ``sutton_barto_reward`` nothing is paid until the episode fails, which costs one. ``reset`` draws all four
     numbers between its options ``low`` and ``high``.
     """
 
@@ -73,7 +73,7 @@ class CartPole(KernelEnv):
         return 1.0, failed
 
     def pose(env: Any, twin: Any) -> None:
-        """Show this cart."""
+        """Put the twin into this state, for drawing."""
         twin.state = np.array([env.x, env.x_speed, env.lean, env.lean_speed])
 
 

@@ -18,7 +18,7 @@ from shoal.kernel import KernelEnv
 class Catch(KernelEnv):
     """One point for a ball caught, minus one for a ball missed, when it arrives; nothing before.
 
-    ``height`` and ``width`` are those of the board.
+    ``height`` and ``width`` give the size of the board.
     """
 
     action_space = spaces.Discrete(3)
@@ -39,7 +39,7 @@ class Catch(KernelEnv):
         _observe(env, obs)
 
     def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
-        """Move the paddle left (0), not at all (1) or right (2), while the ball falls by a row."""
+        """Move the paddle left (0), not at all (1) or right (2), while the ball falls by one row."""
         env.paddle = min(max(env.paddle + action - 1, 0), env.width - 1)
         env.ball_row += 1
         _observe(env, obs)

@@ -1,4 +1,4 @@
-"""Draws that several envs make in the same way."""
+"""Random draws that several envs share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def one_of_three(first: float, second: float, third: float, rng: Any) -> int:
-    """0, 1 or 2, with these probabilities, for one random number.
+    """0, 1 or 2 with these probabilities, from one random number.
 
-    Probabilities that were computed may add up to a little less than one. What is missing goes to 0, as in Gymnasium.
+    Computed probabilities may add up to a little less than one. What is missing goes to 0, as in Gymnasium.
     """
     luck = rng.random()
     if first > luck:

@@ -1,7 +1,7 @@
 """CliffWalking: walk from one end of a cliff to the other without falling off.
 
-Four rows of twelve squares. Start and goal are the bottom corners, and all between them is cliff; whoever steps there
-is back at the start. One random number is drawn per reset and per step even where nothing is left to chance, since
+Four rows of twelve squares. Start and goal are the bottom corners, and everything between them is cliff; a step there
+leads back to the start. One random number is drawn per reset and per step even where nothing is left to chance, since
 Gymnasium does so.
 """
 
@@ -25,8 +25,8 @@ UP, RIGHT, DOWN, LEFT = 0, 1, 2, 3
 class CliffWalking(KernelEnv):
     """Every step costs one, a fall a hundred.
 
-    If it ``is_slippery``, two steps of three go to either side of where they should. The info has the probability of
-    what happened as ``prob``.
+    If ``is_slippery``, two steps out of three go to either side instead of ahead. The info has the probability of what
+    happened as ``prob``.
     """
 
     observation_space = spaces.Discrete(ROWS * COLUMNS)
@@ -62,13 +62,13 @@ class CliffWalking(KernelEnv):
         return -100.0 if has_fallen else -1.0, square == GOAL
 
     def pose(env: Any, twin: Any) -> None:
-        """Show this walker."""
+        """Put the twin into this state, for drawing."""
         twin.s = int(env.square)
         twin.lastaction = None if env.last_action < 0 else int(env.last_action)
 
 
 def _neighbour(square: int, direction: int) -> int:
-    """The square next to this one, or itself at the edge."""
+    """The square next to this one, or this one at the edge."""
     row, column = square // COLUMNS, square % COLUMNS
     if direction == UP:
         row = max(row - 1, 0)

@@ -1,7 +1,7 @@
-"""FrozenLake: cross a lake from start to goal without falling into a hole, on ice that goes its own way.
+"""FrozenLake: cross a lake from start to goal without falling into a hole, on ice that has a will of its own.
 
-A map is a list of strings, one letter per tile: S where episodes start, F frozen, H a hole, G the goal. It travels in
-the record, as letters, next to what else the options say. One random number is drawn per reset and per step even
+A map is a list of strings, one letter per tile: S where episodes start, F frozen, H a hole, G the goal. It is kept in
+the env's record, as letter codes, beside the other options. One random number is drawn per reset and per step even
 where nothing is left to chance, since Gymnasium does so.
 """
 
@@ -28,11 +28,11 @@ LEFT, DOWN, RIGHT, UP = 0, 1, 2, 3
 
 
 class FrozenLake(KernelEnv):
-    """One point for the goal, by default; a hole ends the episode without.
+    """One point for the goal, by default; a hole ends the episode without a point.
 
-    The lake is ``desc``, or else one of ``MAPS``: by its ``size``, 4 or 8, or by its ``map_name``. If it
-    ``is_slippery``, a step goes where it should with probability ``success_rate``, and else to either side.
-    ``reward_schedule`` is what goal, hole and ice pay. The info has the probability of what happened as ``prob``.
+    The lake is ``desc``, or else one of ``MAPS``, chosen by ``size`` (4 or 8) or by ``map_name``. If ``is_slippery``, a
+    step goes where it should with probability ``success_rate``, and otherwise to either side. ``reward_schedule`` is
+    what goal, hole and ice pay. The info has the probability of what happened as ``prob``.
     """
 
     action_space = spaces.Discrete(4)
@@ -66,7 +66,7 @@ class FrozenLake(KernelEnv):
         self.observation_space = spaces.Discrete(letters.size)
 
     def twin_kwargs(self) -> dict[str, Any]:
-        """What Gymnasium's env has to be made with to draw this lake."""
+        """The arguments with which Gymnasium's env draws this lake."""
         return {"desc": [bytes(row).decode() for row in self.constants["letters"]]}
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
@@ -100,7 +100,7 @@ class FrozenLake(KernelEnv):
         return env.reward_schedule[2], False
 
     def pose(env: Any, twin: Any) -> None:
-        """Show this walker."""
+        """Put the twin into this state, for drawing."""
         twin.s = int(env.tile)
         twin.lastaction = None if env.last_action < 0 else int(env.last_action)
 
@@ -123,7 +123,7 @@ def _letters(desc: Any, map_name: str | None) -> np.ndarray[Any, np.dtype[np.uin
 
 
 def _any_start(env: Any, rng: Any) -> int:
-    """One of the starts, each as likely as the others."""
+    """One of the starts, all equally likely."""
     luck = rng.random()
     rows, columns = env.letters.shape
     reached = 0.0
@@ -136,7 +136,7 @@ def _any_start(env: Any, rng: Any) -> int:
 
 
 def _neighbour(env: Any, direction: int) -> tuple[int, int]:
-    """Row and column of the tile next to the walker's, or of that one at the edge."""
+    """Row and column of the tile next to the walker's, or of the walker's own at the edge."""
     rows, columns = env.letters.shape
     row, column = env.tile // columns, env.tile % columns
     if direction == LEFT:

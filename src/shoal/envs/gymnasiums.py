@@ -1,4 +1,4 @@
-"""Envs that Gymnasium knows once the library that has them is imported."""
+"""Envs that Gymnasium knows only once the library that has them is imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["register_with_gymnasium"]
 
 
 def register_with_gymnasium(task_id: str) -> None:
-    """Have Gymnasium know this id, if it takes an import to do so.
+    """Make this id known to Gymnasium, if that takes an import.
 
     Raises:
         BackendUnavailable: If the library that has the env is not installed.

@@ -1,8 +1,8 @@
 """MountainCar: drive out of a valley with an engine that is too weak for the hill, by swinging back and forth.
 
 Two envs in the same valley: one with three pedals, one with a throttle. The first keeps its state in float64. The
-second rounds it to float32 after every step, as Gymnasium does, and so do its constants: a car that reaches the goal
-on one rounding and just misses it on another would be another episode.
+second rounds it to float32 after every step, as Gymnasium does, and its constants are rounded too: a car that reaches
+the goal with one rounding may just miss it with another, which would be a different episode.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _HIGH = np.array([RIGHT_END, MAX_SPEED], np.float32)
 class MountainCar(KernelEnv):
     """Every step costs one until the car is at the goal.
 
-    It has to arrive with at least ``goal_velocity``. ``reset`` draws the place between its options ``low`` and
-    ``high``; the car stands.
+    It has to arrive with at least ``goal_velocity``. ``reset`` draws the position between its options ``low`` and
+    ``high``; the car is at rest.
     """
 
     observation_space = spaces.Box(_LOW, _HIGH, dtype=np.float32)
@@ -73,7 +73,7 @@ class MountainCar(KernelEnv):
 class MountainCarContinuous(KernelEnv):
     """A hundred for the goal, less a tenth of the square of every throttle.
 
-    Options as for ``MountainCar``. The throttle is limited to one either way, its price is not.
+    The options are those of ``MountainCar``. The throttle is limited to one either way; its price is not.
     """
 
     observation_space = spaces.Box(_LOW, _HIGH, dtype=np.float32)
@@ -97,7 +97,7 @@ class MountainCarContinuous(KernelEnv):
         """Accelerate by a throttle from -1 to 1."""
         asked = np.float64(action[0])
         throttle = min(max(asked, -1.0), 1.0)
-        # The place drawn by reset is not rounded: the first step starts from all of it.
+        # The position drawn by reset is not rounded: the first step uses all its digits.
         slope = 3 * env.position if env.is_first else _single(3 * env.position)
         push = _single(_single(throttle * SINGLE_THROTTLE) - _single(GRAVITY * math.cos(slope)))
         velocity = _single(env.velocity + push)
@@ -119,7 +119,7 @@ class MountainCarContinuous(KernelEnv):
 
 
 def _single(value: float) -> float:
-    """The nearest float32. Sums and products of two of those, rounded like this, are what float32 would give."""
+    """The nearest float32. Sums and products of two of these, rounded like this, are what float32 would give."""
     # Compiled, ``float`` would leave a float32 as it is.
     return np.float64(np.float32(value))
 

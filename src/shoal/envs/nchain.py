@@ -1,7 +1,7 @@
 """NChain: a row of places with little to gain at its start and much at its end.
 
-Going forward pays nothing until the end is reached, and going back pays a little at once. Now and then the agent
-slips and does the other thing. The rules are those of the first versions of Gym.
+Going forward pays nothing until the end is reached, while going back pays a little at once. Now and then the agent
+slips and does the opposite. The rules are those of the first versions of Gym.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.kernel import KernelEnv
 class NChain(KernelEnv):
     """``large`` for every step forward at the end of the chain, ``small`` for every step back to its start.
 
-    The chain has ``n`` places. ``slip`` is the probability that an action does what the other one should.
+    The chain has ``n`` places. ``slip`` is the probability that an action does the opposite.
     """
 
     action_space = spaces.Discrete(2)

@@ -1,8 +1,8 @@
 """Pendulum: swing a rod up with a motor that is too weak to lift it, and hold it there.
 
-The angle is zero when the rod points up and grows without bound; only the cost sees it wrapped. Torques arrive as
-float32, and what they are multiplied with stays float32 until it meets the state: that is how Gymnasium's arithmetic
-goes, and a pendulum near its top does not forgive another rounding.
+The angle is zero when the rod points up and grows without bound; only the cost uses the wrapped angle. Torques arrive
+as float32, and products with them stay float32 until they meet the state: that is how Gymnasium computes, and a
+pendulum near its top does not forgive a different rounding.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _HIGH = np.array([1.0, 1.0, MAX_SPEED], np.float32)
 
 
 class Pendulum(KernelEnv):
-    """Every step costs the square of the angle, and a little for speed and torque; no episode ends by itself.
+    """Every step costs the square of the angle, and a little for speed and torque; episodes never terminate.
 
-    ``g`` is gravity. ``version`` 1 limits the speed before it turns the rod, 0 after: they differ at full speed only.
-    ``reset`` draws the angle between minus and plus its option ``x_init``, the speed within ``y_init``.
+    ``g`` is gravity. ``version`` 1 limits the speed before it turns the rod, 0 afterwards: they differ only at full
+    speed. ``reset`` draws the angle between minus and plus its option ``x_init``, and the speed likewise by ``y_init``.
     """
 
     observation_space = spaces.Box(-_HIGH, _HIGH, dtype=np.float32)
@@ -41,7 +41,7 @@ class Pendulum(KernelEnv):
         "speed": np.float64,
         "torque": np.float32,
         "has_torque": np.bool_,
-        # The sine that the last observation showed, and the angle it is of: the next step begins with it.
+        # The sine in the last observation, and the angle that it belongs to: the next step begins with it.
         "sine": np.float64,
         "sine_of": np.float64,
     }
@@ -57,14 +57,14 @@ class Pendulum(KernelEnv):
         super().__init__(version=version, **options)
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
-        """Start anywhere, at little speed."""
+        """Start at any angle, with little speed."""
         env.angle = rng.uniform(-env.x_init, env.x_init)
         env.speed = rng.uniform(-env.y_init, env.y_init)
         env.has_torque = False
         _observe(env, obs)
 
     def step(env: Any, action: Any, rng: Any, obs: Any) -> tuple[float, bool]:
-        """Turn with a torque."""
+        """Apply a torque to the rod."""
         torque = np.float32(min(max(action[0], -MAX_TORQUE), MAX_TORQUE))
         angle, speed = env.angle, env.speed
         # A remainder would take longer than all the rest of the step.
@@ -84,7 +84,7 @@ class Pendulum(KernelEnv):
         return -cost, False
 
     def pose(env: Any, twin: Any) -> None:
-        """Show this rod, and the torque that moved it last."""
+        """Put the twin into this state, with the last torque, for drawing."""
         twin.state = np.array([env.angle, env.speed])
         twin.last_u = env.torque if env.has_torque else None
 

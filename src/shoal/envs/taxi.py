@@ -6,7 +6,7 @@
      | : | :       An observation is one number:
     Y| : |B:       ((row * 5 + column) * 5 + passenger) * 4 + destination
 
-A passenger is at stop 0 to 3 or, as 4, in the taxi. One random number is drawn per step even where nothing is left to
+The passenger is at stop 0 to 3 or, as 4, in the taxi. One random number is drawn per step even where nothing is left to
 chance, since Gymnasium does so.
 """
 
@@ -28,13 +28,13 @@ STOP_COLUMNS = (0, 4, 0, 3)
 # By direction.
 ROW_STEP = (1, -1, 0, 0)
 COLUMN_STEP = (0, 0, 1, -1)
-# Where a turn to the left or right of each heading leads.
+# The directions to the left and right of each heading.
 LEFT_OF = (EAST, WEST, NORTH, SOUTH)
 RIGHT_OF = (WEST, EAST, SOUTH, NORTH)
-# By row and column: whether one can drive on to the east.
+# By row and column: whether the way to the east is open.
 OPEN_EAST = np.array([[c == ":" for c in row] for row in (":|::|", ":|::|", "::::|", "|:|:|", "|:|:|")])
 # Passengers wait at a stop that is not their destination. Gymnasium adds up the probabilities of all such states one
-# by one, and the last digits of the sums decide as well.
+# by one, and even the last digits of the sums decide which state is drawn.
 START_STATES = np.array([state for state in range(500) if state // 4 % 5 not in (IN_TAXI, state % 4)])
 START_SUMS = np.cumsum(np.full(len(START_STATES), 1 / len(START_STATES)))
 
@@ -42,10 +42,10 @@ START_SUMS = np.cumsum(np.full(len(START_STATES), 1 / len(START_STATES)))
 class Taxi(KernelEnv):
     """Twenty for a passenger who arrives, minus ten for picking up or dropping off where that is wrong, else minus one.
 
-    If it ``is_rainy``, the taxi goes where it should with ``rainy_probability`` and else to either side. A
+    If ``is_rainy``, the taxi goes where it should with ``rainy_probability``, and otherwise to either side. A
     ``fickle_passenger`` may, with ``fickle_probability``, choose another destination when the taxi first moves with
-    them. The info has the probability of what happened as ``prob``, and as ``action_mask`` which actions would change
-    anything.
+    them. The info has the probability of what happened as ``prob``, and as ``action_mask`` which actions would have an
+    effect.
     """
 
     observation_space = spaces.Discrete(500)
@@ -71,7 +71,7 @@ class Taxi(KernelEnv):
     render_fps = 4
 
     def reset(env: Any, rng: Any, obs: Any) -> None:
-        """Start anywhere, with the passenger at one stop and bound for another."""
+        """Start on any square, with the passenger at one stop and bound for another."""
         drawn = np.searchsorted(START_SUMS, rng.random(), side="right")
         start = START_STATES[min(drawn, len(START_STATES) - 1)]
         env.row = start // 100
@@ -101,14 +101,14 @@ class Taxi(KernelEnv):
         return reward, terminated
 
     def pose(env: Any, twin: Any) -> None:
-        """Show this taxi, the way it turned last."""
+        """Put the twin into this state, with the taxi's last heading, for drawing."""
         twin.s = int(_number(env))
         twin.taxi_orientation = int(env.heading)
         twin.lastaction = None
 
 
 def _drive(env: Any, action: int, rng: Any) -> None:
-    """One square further, if there is a way; in rain perhaps to the side, but only if there is a way ahead."""
+    """Drive one square, if the way is open; in rain perhaps to the side, but only if the way ahead is open."""
     row, column = env.row, env.column
     env.heading = action
     direction = action
@@ -132,7 +132,7 @@ def _drive(env: Any, action: int, rng: Any) -> None:
 
 
 def _is_open(row: int, column: int, direction: int) -> bool:
-    """Whether there is a way from this square."""
+    """Whether the way in this direction is open."""
     if direction == SOUTH:
         return row < SIZE - 1
     if direction == NORTH:

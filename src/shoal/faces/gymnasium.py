@@ -17,8 +17,8 @@ from shoal.readiness import masked_ids
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
-    from shoal.dispatch import Ids, Options
     from shoal.pool import Pool
+    from shoal.readiness import Ids, Options
     from shoal.seeding import Seed
     from shoal.stats import PoolStats
 
@@ -35,7 +35,7 @@ _MODES = {
 class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
     """A pool with Gymnasium's vector interface, made by ``shoal.make_vec``.
 
-    It returns what ``gymnasium.vector.SyncVectorEnv`` returns for the same envs, seeds and actions. On top of it,
+    It returns what ``gymnasium.vector.SyncVectorEnv`` returns for the same envs, seeds and actions. On top of that,
     ``infos`` always has ``env_id`` (whose rows these are), ``elapsed_step`` (steps taken in the episode that the
     reward belongs to) and ``first`` (the observation is the first of an episode).
 
@@ -71,11 +71,11 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: Seed = None, options: Options = None) -> tuple[Any, dict[str, Any]]:
         """Reset all envs, or those that are True in ``options["reset_mask"]``.
 
-        With a mask the observations of the other envs are their last ones, as in Gymnasium. ``options`` itself is
-        never changed.
+        With a mask, the other envs keep their latest observations, as in Gymnasium. ``options`` itself is never
+        changed.
 
         Raises:
-            StateError: If one of the others is under way, so that nobody has its last observation yet.
+            StateError: If one of the others is under way, so that its latest observation has not arrived yet.
         """
         if not isinstance(options, Mapping) or "reset_mask" not in options:
             batch = self.pool.reset(seed, options)
@@ -105,7 +105,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         return self.pool.ask(name, args, kwargs)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Read an attribute of each env; what is callable is called, as in Gymnasium."""
+        """Read an attribute of each env; if it is callable, it is called, as in Gymnasium."""
         return self.pool.ask(name, (), {})
 
     def set_attr(self, name: str, values: Any) -> None:
@@ -175,7 +175,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         return infos
 
     def _leave_out(self, infos: dict[str, Any]) -> None:
-        """Leave out what envs report under the names of shoal's own entries, and say so once."""
+        """Drop what envs report under the names of shoal's own entries, and warn about it once."""
         taken = sorted(_OWN_KEYS & infos.keys())
         for key in taken:
             del infos[key]
@@ -203,9 +203,9 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 def _with_finals(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
-    """What rows have to tell, the finals of a row before its info, as Gymnasium adds them.
+    """What the rows report, each row's finals before its info, as Gymnasium adds them.
 
-    The first to bring a key decides the type of its array.
+    The order matters: the first row to bring a key decides the type of that key's array.
     """
     own, told = dict(batch.infos), []
     for row in sorted(batch.finals.keys() | own.keys()):
@@ -218,7 +218,7 @@ def _with_finals(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:
-    """A list of seeds is for all envs, also when only some are reset."""
+    """The seeds of the envs in ``ids``; a list has one for every env, even when only some are reset."""
     if seed is None or isinstance(seed, int) or not hasattr(seed, "__len__"):
         return seed
     if len(seed) != num_envs:
@@ -227,7 +227,7 @@ def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:
 
 
 def tuples_for_objects(obs: Any) -> Any:
-    """Gymnasium batches what is no array as a tuple."""
+    """Batch whatever is not an array as a tuple, as Gymnasium does."""
     if isinstance(obs, dict):
         return {key: tuples_for_objects(value) for key, value in obs.items()}
     if isinstance(obs, tuple):

@@ -1,7 +1,8 @@
 """Envs and checks for testing pools, wrappers and envs of your own.
 
 `CountingEnv` and its relatives give rows that show where they came from, `FaultEnv` goes wrong on demand, and
-`no_leftovers` fails if anything is left running or open.
+`no_leftovers` fails if anything is left running or open. Two more parts are modules of their own, which nobody loads
+for an env alone: `shoal.testing.conformance`, the rules for engines, and `shoal.testing.soak`.
 
     >>> import shoal
     >>> from shoal.testing import CountingEnv, no_leftovers, read_row

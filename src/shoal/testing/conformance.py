@@ -8,7 +8,7 @@ pytest then runs one test per rule. Rows are judged against the serial engine, w
 what `CountingEnv` writes into them. A rule that does not hold raises ``AssertionError`` with the rule in words, then
 what was found instead. Nothing here needs pytest itself: each method is a plain function that returns or raises.
 
-What only some engines can do (ending a hung env, surviving a killed worker) is no rule and not tested here.
+What only some engines can do (ending a hung env, surviving a killed worker) is not a rule, and not tested here.
 
 The module is longer than most, so that all rules can be read in one place.
 """
@@ -53,6 +53,7 @@ _E = TypeVar("_E", bound=BaseException)
 
 MODES = ("next_step", "same_step", "disabled")
 CLOSE_LIMIT_S = 5.0
+MIN_ENVS = 4
 
 
 @contextlib.contextmanager
@@ -65,15 +66,21 @@ def rule(text: str) -> Iterator[None]:
 
 
 class EngineConformance:
-    """One method per rule; see the module's text for how to use it.
+    """One method per rule; see the module's docstring for how to use it.
 
     Attributes:
         num_envs: How many envs the pools have; at least 4.
         num_steps: How many steps are compared with the serial engine.
     """
 
-    num_envs = 4
+    num_envs = MIN_ENVS
     num_steps = 25
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.num_envs < MIN_ENVS:
+            told = f"{cls.__name__}.num_envs must be at least {MIN_ENVS}, since rules name envs 0 to {MIN_ENVS - 1}"
+            raise ValueError(f"{told}, got {cls.num_envs}")
 
     def make_pool(self, env_fns: EnvFns, **options: Any) -> Pool:
         """A pool of the engine under test.
@@ -97,7 +104,7 @@ class EngineConformance:
             self._compare([env] * self.num_envs, env.__name__, autoreset="same_step")
 
     def test_a_batch_is_not_changed_by_later_steps(self) -> None:
-        """Also when the env returns the same buffer every time."""
+        """Not even if the env returns the same buffer every time."""
         fns = [partial(WrappedBufferEnv, tag=i, episode_length=50) for i in range(self.num_envs)]
         with self._pool("a batch keeps its values while the pool goes on", fns) as pool:
             held = [pool.reset(seed=3), *(pool.step(self._zeros()) for _ in range(5))]
@@ -249,7 +256,7 @@ class EngineConformance:
             assert {row.step for row in rows} == {2}, f"rows of steps {[row.step for row in rows]}, expected 2"
 
     def test_an_env_that_failed_works_again_after_a_reset(self) -> None:
-        """Until then a step of it is refused."""
+        """Until then, its steps are refused."""
         with self._pool("an env that failed goes on after a reset", self._faulty(1, "raise")) as pool:
             pool.reset()
             _caught(EnvStepError, lambda: pool.step(self._zeros()))
@@ -326,7 +333,7 @@ class EngineConformance:
                 use_and_close(sent)
 
     def test_an_exception_in_with_goes_through_and_leaves_nothing(self) -> None:
-        """The pool is closed on the way."""
+        """The pool is closed along the way."""
 
         def leave() -> None:
             with self.make_pool(self._counting()) as pool:
@@ -369,7 +376,7 @@ class EngineConformance:
 
 
 def _play(pool: Pool, num_steps: int) -> list[Batch]:
-    """A seeded run with actions of every kind that the space has; ended envs are reset where nobody else does it."""
+    """A seeded run with actions of every kind that the space has; ended envs are reset if the pool does not do it."""
     pool.spec.action.space.seed(1)
     batches = [pool.reset(seed=5)]
     for _ in range(num_steps):
@@ -399,7 +406,7 @@ def _rows_by_env(batches: Sequence[Batch]) -> dict[int, list[Any]]:
 
 
 def _assert_same(mine: Any, theirs: Any, path: str) -> None:
-    """Deep equality, types and dtypes included; the message has the path to the first difference."""
+    """Deep equality, types and dtypes included; the message gives the path to the first difference."""
     assert type(mine) is type(theirs), f"{path} is a {type(mine).__name__}, expected {type(theirs).__name__}"
     if isinstance(theirs, dict):
         assert mine.keys() == theirs.keys(), f"{path} has keys {sorted(mine)}, expected {sorted(theirs)}"

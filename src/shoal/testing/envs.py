@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Ending: TypeAlias = Literal["random", "terminated", "truncated", "both"]
 
 MIN_ROW_SIZE = 8
+MIN_ITEM_BYTES = 4
 NO_ACTION = -1
 _LONGEST_RANDOM_EPISODE = 9
 _FLAGS: dict[str, tuple[bool, bool]] = {
@@ -96,7 +97,8 @@ class CountingEnv(gymnasium.Env["NDArray[Any]", Any]):
         episode_length: Steps in every episode, or None for a random 1 to 9.
         ending: How episodes end; "random" draws one of the other three for each episode.
         obs_shape: Shape of the observation, at least 8 elements in all; a larger one makes torn rows likelier.
-        dtype: Type of the observation. Counts are exact up to 2**24 in float32.
+        dtype: Type of the observation, a float or a signed integer of at least 32 bits. Counts are exact up to 2**24 in
+            float32.
         action_space: Any space whose actions can be summed as numbers. The default is `Discrete(5)`.
         infos: Whether infos carry `{"t": step, "episode": episode}`; otherwise they are empty.
         render_mode: None or "rgb_array", which gives a 4x4 picture filled with the step number modulo 256.
@@ -147,7 +149,7 @@ class CountingEnv(gymnasium.Env["NDArray[Any]", Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Start the next episode, or with a seed the first one again."""
+        """Start the next episode or, with a seed, the first one again."""
         super().reset(seed=seed)
         if seed is not None:
             self._episode, self._total = -1, 0
@@ -256,6 +258,8 @@ def _row_space(shape: int | tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box
         raise ValueError(f"obs_shape needs at least {MIN_ROW_SIZE} elements in all, got {shape}")
     if dtype.kind not in "fi":
         raise ValueError(f"dtype must be a float or a signed integer, since rows hold -1, got {dtype}")
+    if dtype.itemsize < MIN_ITEM_BYTES:
+        raise ValueError(f"dtype must be at least {8 * MIN_ITEM_BYTES} bits wide, since rows hold counts, got {dtype}")
     high = np.inf if dtype.kind == "f" else np.iinfo(dtype).max
     low = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
     return spaces.Box(low, high, shape, dtype.type)

@@ -57,10 +57,10 @@ class FaultEnv(CountingEnv):
         fault: What goes wrong.
         where: In which method.
         at: In which call of it. "init" and "close" happen once, so there the first call counts whatever `at` says.
-        once_file: Fault only if this file is not there, and create it first, so that among an env, its copies and its
-            restarts one alone faults.
+        once_file: Fault only if this file does not exist, and create it first, so that of an env, its copies and its
+            restarts, only one faults.
         delay_s: How long "slow" sleeps.
-        repeat: Whether every call from `at` on faults, and not that one alone.
+        repeat: Whether every call from `at` on faults, rather than that one alone.
         **counting: Settings of `CountingEnv`.
 
     Attributes:
@@ -68,7 +68,7 @@ class FaultEnv(CountingEnv):
         left_child: The process "leave_child" started; it sleeps for an hour.
 
     Raises:
-        ValueError: There is no such fault, or it cannot happen there: a reward can be bad in a step only.
+        ValueError: There is no such fault, or it cannot happen there: a reward can be bad only in a step.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ def _step_space() -> spaces.Box:
 
 
 def _claim(path: str | os.PathLike[str]) -> bool:
-    """Create the file; False if it was there. Exclusive creation lets one of many processes win."""
+    """Create the file; False if it was there already. Exclusive creation lets one of many processes win."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:

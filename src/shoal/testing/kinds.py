@@ -1,4 +1,4 @@
-"""The kinds of fault, and for each the one small function that does it.
+"""The kinds of fault, and for each the one small function that causes it.
 
 *Acts* happen before the real call and mostly instead of it: raise, exit, die, hang, disturb. *Spoils* let the real call
 happen and damage one part of what it returns: the observation, the reward, the flags or the info. A new fault is a new
@@ -41,7 +41,7 @@ _FOREVER_S = 3600
 
 
 class Fault(StrEnum):
-    """The kinds of fault; `FAULT_FAMILIES` sorts them. A plain string of the same value does as well."""
+    """The kinds of fault; `FAULT_FAMILIES` sorts them. A plain string of the same value will do as well."""
 
     RAISE = "raise"
     RAISE_TWO_ARGS = "raise_two_args"
@@ -118,7 +118,7 @@ def release_hangs() -> None:
 
 
 class _Host(Protocol):
-    """What an act may know of the env it happens in."""
+    """What an act may know about the env it happens in."""
 
     delay_s: float
     leaked: list[bytearray]

@@ -9,7 +9,8 @@ As a fixture for every test of a suite, in `conftest.py`:
 
 The fork server and the resource tracker of `multiprocessing` are not counted: Python starts them at first use and keeps
 them as long as the process lives. What the fork server has started is counted. Processes that ended but were not
-reaped (zombies) are counted too. A process whose parent died is no longer ours to see and is not found.
+reaped (zombies) are counted too. A process whose parent died is no longer ours to see and is not found. The folder in
+which shoal keeps compiled envs for the next program is not a leftover either, wherever it is.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Leftovers:
     """What is there at one moment, or what is new since another; false if that is nothing.
 
     Attributes:
-        children: All descendants, by pid and start time, since pids come round again.
+        children: All descendants, by pid and start time, since pids are reused.
         threads: The Python threads.
         fds: The open file descriptors, by number and what they point to.
         files: The paths in /dev/shm and in the directory for temporary files.
@@ -78,7 +79,7 @@ def leftovers(prefixes: tuple[str, ...] = DEFAULT_PREFIXES, ignore: tuple[str, .
     """Look at what this process has now.
 
     Args:
-        prefixes: How the names of files begin that count. Other processes make files too, so only names that are
+        prefixes: How the names of the files that count begin. Other processes make files too, so only names that are
             surely yours belong here; add "psm_" for unnamed `multiprocessing.shared_memory` blocks.
         ignore: Leave out things whose description contains one of these.
 
@@ -99,10 +100,10 @@ def no_leftovers(
 ) -> Iterator[Leftovers]:
     """Fail if the block leaves anything behind.
 
-    If the block itself raises, its exception goes on, with what was left as a note.
+    If the block itself raises, its exception is passed on, with what was left behind as a note.
 
     Args:
-        grace_s: How long things may take to go away. Nothing is waited for if nothing is left.
+        grace_s: How long things may take to go away. If nothing is left, there is no wait.
         prefixes: As for `leftovers`.
         ignore: As for `leftovers`.
 
@@ -110,7 +111,7 @@ def no_leftovers(
         What was there before.
 
     Raises:
-        AssertionError: Something new is still there after the grace.
+        AssertionError: Something new is still there after the grace period.
     """
     before = leftovers(prefixes, ignore)
     try:
@@ -124,7 +125,7 @@ def no_leftovers(
 
 
 def leak_guard(grace_s: float = 2.0) -> Iterator[None]:
-    """`no_leftovers` as a generator function, to make a pytest fixture of."""
+    """`no_leftovers` as a generator function, to be made into a pytest fixture."""
     with no_leftovers(grace_s):
         yield
 
@@ -135,7 +136,7 @@ def _wait_until_clean(
     deadline_s = time.monotonic() + grace_s
     left = leftovers(prefixes, ignore).since(before)
     if left:
-        # Things held only by a reference cycle, as a caught exception's frames are, are garbage and no leak.
+        # Things held only by a reference cycle, as a caught exception's frames are, are garbage, not a leak.
         gc.collect()
         left = leftovers(prefixes, ignore).since(before)
     pause_s = _FIRST_PAUSE_S
@@ -178,7 +179,7 @@ def _children() -> dict[_Child, str]:
 def _children_by_proc() -> dict[_Child, str]:
     born: dict[int, list[tuple[int, float, str]]] = {}
     for entry in os.listdir(_PROC):
-        # A process may end between the listing and the look.
+        # A process may end between the listing and the read.
         with contextlib.suppress(OSError):
             if entry.isdigit():
                 # The name, in brackets, may itself hold blanks and brackets: what follows the last bracket is regular.
@@ -251,4 +252,13 @@ def _files(prefixes: tuple[str, ...]) -> dict[str, str]:
     for folder in {str(_SHM), tempfile.gettempdir()}:
         with contextlib.suppress(OSError):
             found.update({f"{folder}/{name}": name for name in os.listdir(folder) if name.startswith(prefixes)})
-    return {path: f"file {path}" for path in found}
+    lasting = _lasting_files()
+    return {path: f"file {path}" for path in found if path not in lasting}
+
+
+def _lasting_files() -> set[str]:
+    """Where compiled envs may be kept, and the folders around that."""
+    from shoal.engines.kernel.shelf import chosen_folder, last_resort
+
+    places = (chosen_folder().absolute(), last_resort())
+    return {str(path) for place in places for path in (place, *place.parents)}

@@ -1,4 +1,4 @@
-"""An env that plays back what a test wrote down, for property tests that need every reward and flag in hand."""
+"""An env that plays back what a test wrote down, for property tests that need control of every reward and flag."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ScriptStep: TypeAlias = "tuple[float, bool, bool, Mapping[str, Any]]"
 
 
 class ScriptedEnv(gymnasium.Env["NDArray[np.int64]", Any]):
-    """An env that plays back given rewards, flags and infos, from the start again after the last one.
+    """An env that plays back given rewards, flags and infos, starting over after the last one.
 
     Observations are `[steps taken, episode, draw]`: the first two count from 0 since the last seeding, the draw (below
-    one million) is made by the env's generator at each reset. The script goes on over resets without a seed and
-    starts again with one.
+    one million) is made by the env's generator at each reset. The script continues across resets without a seed, and
+    starts over with one.
 
     Args:
         script: A `(reward, terminated, truncated, info)` for each step. Infos are copied on the way out.
@@ -44,7 +44,7 @@ class ScriptedEnv(gymnasium.Env["NDArray[np.int64]", Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.int64], dict[str, Any]]:
-        """Start the next episode where the script stands, or with a seed at its start."""
+        """Start the next episode where the script stands or, with a seed, at its start."""
         super().reset(seed=seed)
         if seed is not None:
             self._position, self._episode = 0, -1

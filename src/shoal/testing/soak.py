@@ -1,11 +1,11 @@
-"""Drive pools of envs that fail all the time, and see that no row is lost, repeated or torn, and nothing is left.
+"""Drive pools of envs that fail all the time, and check that no row is lost, repeated or torn, and nothing is left.
 
     tally = soak(SoakConfig(steps=1_000_000, faults=1_000))
     assert tally.is_clean, tally.notes
 
 A soak has legs: one pool each, over engines, start methods, boundary rules, synchronous and asynchronous. In each, the
-envs fail by a plan (`shoal.testing.soak_env`), a thread kills workers at moments of its own, and every row is held
-against a model (`shoal.testing.soak_model`).
+envs fail according to a plan (`shoal.testing.soak_env`), a thread kills workers at moments of its own choosing, and
+every row is compared with a model (`shoal.testing.soak_model`).
 """
 
 from __future__ import annotations
@@ -53,11 +53,14 @@ class SoakConfig:
     Attributes:
         steps: Env steps in all, at least.
         faults: Faults that are injected in all, at least; envs that fall with a neighbour's worker come on top.
-        seconds: Stop after about so long, whatever has been reached; with it, steps and faults only set the pace, and
+        seconds: Stop after about this long, whatever has been reached. Steps and faults then only set the pace, and
             legs are repeated until the time is up.
-        seed: Of envs, faults and what is asked of the pools. The moments of outside kills have no seed.
-        start_methods: Only these; names of engines without any (``"thread"``, ``"serial"``) are understood too.
+        seed: Seed of envs, faults and what is asked of the pools. The moments of outside kills are not seeded.
+        start_methods: Only these; engines without any are given by name (``"thread"``, ``"serial"``).
         legs: The pools.
+
+    Raises:
+        ValueError: There is nothing to do: no steps, no time, or less than no faults.
     """
 
     steps: int = 1_000_000
@@ -67,10 +70,18 @@ class SoakConfig:
     start_methods: tuple[str, ...] | None = None
     legs: tuple[Leg, ...] = LEGS
 
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps must be at least 1, got {self.steps}")
+        if self.faults < 0:
+            raise ValueError(f"faults must be at least 0, got {self.faults}")
+        if self.seconds is not None and self.seconds <= 0:
+            raise ValueError(f"seconds must be more than 0, got {self.seconds}")
+
 
 @dataclass
 class Tally:
-    """What became of a soak."""
+    """The outcome of a soak."""
 
     legs: list[LegTally] = field(default_factory=list)
 
@@ -91,7 +102,7 @@ class Tally:
 
     @property
     def violations(self) -> Counter[str]:
-        """What was wrong, by kind, with a zero for what was not."""
+        """What was wrong, by kind, with a zero for kinds that did not occur."""
         return Counter(
             {
                 kind: sum(leg.violations[kind] for leg in self.legs)
@@ -114,7 +125,7 @@ def soak(config: SoakConfig, on_progress: Callable[[str, int, int], None] | None
         on_progress: Called now and then with the leg, its steps and its faults so far.
 
     Returns:
-        What became of it; nothing is raised for what was found.
+        The outcome; nothing is raised for what was found.
     """
     names = config.start_methods
     legs = [leg for leg in config.legs if names is None or (leg.start_method or leg.engine) in names]

@@ -35,7 +35,7 @@ class Deaths:
         self._collateral: Counter[int] = Counter()
 
     def explain(self, env: int, note: dict[str, Any]) -> str | None:
-        """Why a fault that the env itself did not plan cannot be; None if it can."""
+        """Why a fault that the env itself did not plan has no explanation; None if it has one."""
         found = re.search(r"pid (\d+)", note["message"])
         if found is None:
             return self._explain_thread(env, note)
@@ -48,7 +48,7 @@ class Deaths:
             return self._explain_hang(env, pid)
         if note["kind"] != "WorkerDied":
             return "nothing was to go wrong"
-        # A starved worker's neighbours may be told of first.
+        # A starved worker's neighbours may be reported first.
         known = pid in self.killed or pid in self._lethal or "it hung in env" in note["message"]
         return None if known else f"nothing has killed process {pid}"
 

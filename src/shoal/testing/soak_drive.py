@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STEP_TIMEOUT_S = 0.5
 _RECV_TIMEOUT_S = 60.0
-_STUCK_S = 40.0  # longer than every deadline that is met in a soak
+_STUCK_S = 40.0  # longer than any deadline in a soak
 _EPISODE_LIMIT = 25
 _TURNS_PER_LOOK = 200
 _KILLS = 0.25  # share of the faults in worker processes that come from outside
@@ -50,10 +50,10 @@ class Leg:
     Attributes:
         engine: Where its envs run.
         autoreset: The boundary rule.
-        batch_size: Rows per ``recv``; as many as envs make it synchronous.
+        batch_size: Rows per ``recv``; the pool is synchronous if that is the number of envs.
         start_method: How its workers start.
-        share: Of the steps and, but for a factor, of the faults: a death is dear where workers start slowly.
-        danger: That factor.
+        share: Its share of the steps and, times ``danger``, of the faults.
+        danger: A factor for faults: deaths are expensive where workers start slowly.
         options: Further arguments of `make_pool`.
         num_envs: How many envs.
     """
@@ -69,12 +69,12 @@ class Leg:
 
     @property
     def is_async(self) -> bool:
-        """Whether rows come as they are ready."""
+        """Whether rows come as soon as they are ready."""
         return self.batch_size < self.num_envs
 
     @property
     def name(self) -> str:
-        """What it is, in words."""
+        """What the leg is, in words."""
         where = self.start_method or self.engine
         more = "".join(f" {name}={value}" for name, value in self.options.items() if name != "num_workers")
         return f"{where} {'async' if self.is_async else 'sync'} {self.autoreset}{more}"
@@ -87,21 +87,21 @@ class Leg:
 
 @dataclass
 class LegTally:
-    """What became of one leg.
+    """The outcome of one leg.
 
     Attributes:
-        name: Which.
+        name: Which leg.
         seconds: How long it took.
         steps: Rows that answered a step.
         resets: Rows that answered an explicit reset.
         injected: Faults that envs committed, by kind, and outside kills as ``outside``.
         pool_faults: Faults that the pool has counted: the injected ones and those of neighbours.
-        fault_rows: Rows with ``info["fault"]``, by the error they tell of.
+        fault_rows: Rows with ``info["fault"]``, by the error they report.
         truncations: Rows that were truncated.
-        natural_truncations: Those that the model expected of episodes that just ended.
-        starved: Deadlines that passed though nothing hung; a busy machine can do that, so it is not wrong by itself.
+        natural_truncations: Those that the model expected, of episodes that simply ended.
+        starved: Deadlines that passed though nothing hung; a busy machine can do that, so it is not wrong in itself.
         violations: What was wrong, by kind.
-        notes: The first of it, in words.
+        notes: The first violations, in words.
         leftovers: What was still there two seconds after ``close``.
     """
 
@@ -263,12 +263,12 @@ class Drive:
             pool.send(model.actions(ids), ids)  # held back until the first has been answered and received
 
     def _idle(self, ids: Sequence[int]) -> list[int]:
-        """Those that have nothing to do."""
+        """The envs among these that have nothing to do."""
         model = self._model
         return [i for i in ids if model.sent_N[i] == model.answered_N[i]]
 
     def _sum_up(self, pool: Pool) -> None:
-        """Fill the tally, and hold the pool's own books against the model's."""
+        """Fill the tally, and compare the pool's own books with the model's."""
         model, tally, stats = self._model, self._tally, pool.stats()
         shots, _ = self._journal.shots()
         tally.steps, tally.resets = model.steps, model.resets
@@ -299,9 +299,9 @@ class Drive:
 def run_leg(
     leg: Leg, steps: int, faults: int, seed: int, end: float | None, on_progress: Callable[[str, int, int], None]
 ) -> LegTally:
-    """Run one leg until it has done so many steps and faults, or its time is up."""
+    """Run one leg until it has done this many steps and faults, or its time is up."""
     tally, began = LegTally(leg.name), time.monotonic()
-    # Not named after shoal: whoever looks for leftovers in another process at the same time would take it for one.
+    # Not named after shoal: a search for leftovers in another process at the same time would take the folder for one.
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         try:
             with no_leftovers():

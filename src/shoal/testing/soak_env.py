@@ -1,12 +1,12 @@
-"""The env of the soak: its rows say where they belong, and it goes wrong by a plan that a checker can work out too.
+"""The env of the soak: its rows say where they belong, and it goes wrong by a plan that a checker can work out, too.
 
 Every cell of an observation holds the same number, and so does the reward of the step that led to it:
 
     total | episode | life | tag | step          53 bits, which is what a float64 holds exactly
 
 A *life* is one construction of the env. Each has a `Doom`: what will go wrong, in which method, at which call of it.
-Dooms and episodes follow from the seed, the tag and the life alone. What an env is about to do wrong it writes down
-first, in a `Journal` that outlives it.
+Dooms and episodes follow from the seed, the tag and the life alone. Before an env does something wrong, it writes that
+down in a `Journal` that outlives it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CELLS = 64
 NUM_ACTIONS = 1 << 16
-INFO_EVERY = 8  # one step in so many has an info
+INFO_EVERY = 8  # one in this many steps has an info
 NEVER = 1 << 62
 LETHAL = frozenset(FAULT_FAMILIES["die"])
 HANGS = frozenset(FAULT_FAMILIES["hang"])
@@ -88,13 +88,13 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Hazard:
-    """How dangerous envs live.
+    """How dangerously envs live.
 
     Attributes:
-        seed: Of all dooms and episodes.
+        seed: Seed of all dooms and episodes.
         per_step: Probability that a step is the one that fails.
-        weights: How often each fault is the one, among those that are possible.
-        slow: Share of the steps that take `slow_s` longer; no fault.
+        weights: The possible faults, and how often each is chosen relative to the others.
+        slow: Share of the steps that take `slow_s` longer, which is no fault.
         slow_s: How much longer.
     """
 
@@ -117,7 +117,7 @@ class Hazard:
             return Doom(kind, where, 1)
         if where == "step":
             return Doom(kind, where, 1 + calls)
-        # An env that hangs while it is being built anew may take as long as a build, so only later resets hang.
+        # An env that hangs while it is being rebuilt may take as long as a build, so only later resets hang.
         return Doom(kind, where, 1 + (kind in HANGS) + 2 * calls // LONGEST_EPISODE)
 
     @staticmethod
@@ -138,7 +138,7 @@ class Doom:
     """One fault to come.
 
     Attributes:
-        kind: What.
+        kind: What goes wrong.
         where: In which method.
         at: In which call of it, from 1.
     """
@@ -164,11 +164,11 @@ class Journal:
         self._folder = Path(folder)
 
     def begin_life(self, tag: int) -> int:
-        """An env is being built; returns which of its lives it is."""
+        """Note that an env is being built; returns which of its lives this is."""
         return _append(self._builds(tag), f"{os.getpid():{_PID_DIGITS - 1}}\n") // _PID_DIGITS
 
     def note_shot(self, tag: int, life: int, kind: Fault) -> None:
-        """An env is about to go wrong."""
+        """Note that an env is about to go wrong."""
         _append(self._folder / "shots", f"{tag} {life} {kind.value} {os.getpid()}\n")
 
     def lives(self, tag: int) -> int:
@@ -197,7 +197,7 @@ class Journal:
 
 
 def _append(path: Path, text: str) -> int:
-    """Add to a file in one piece; returns its size then."""
+    """Add to a file in one piece; returns its new size."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(fd, text.encode())
@@ -239,11 +239,11 @@ class SoakEnv(gymnasium.Env["np.ndarray[Any, Any]", Any]):
 
     @property
     def story(self) -> str:
-        """The text of exceptions."""
+        """The text of the exceptions that its faults raise."""
         return f"injected fault in {self._doom.where} of env {self._tag}, life {self._life}, step {self._total}"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Begin the next episode. The first row of a life tells the seed it was given."""
+        """Begin the next episode; the first row of a life reports the seed it was given."""
         super().reset(seed=seed)
         self._episode += 1
         is_due = self._meet_doom("reset", self._episode)
@@ -276,7 +276,7 @@ class SoakEnv(gymnasium.Env["np.ndarray[Any, Any]", Any]):
         return Moment(self._total, self._episode, self._life, self._tag, self._step).encode()
 
     def _meet_doom(self, place: Place, call: int) -> bool:
-        """Go wrong if this is the call; whether what it returns is to be spoiled."""
+        """Go wrong if this is the call; returns whether its result is to be spoiled."""
         doom = self._doom
         if doom.where != place or doom.at != call:
             return False

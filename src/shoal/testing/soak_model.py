@@ -1,9 +1,9 @@
-"""What a soak expects of each row, and what it calls a row that is not so.
+"""What a soak expects of each row, and what it calls a row that does not meet this.
 
-The model keeps, for each env, which life it is in and how far. Usual rows are compared all at once; the first and
-last rows of episodes, rows with infos and rows that tell of faults are judged one by one.
+The model knows, for each env, which life it is in and how far along. Usual rows are compared all at once; the first and
+last rows of episodes, rows with infos and rows that report faults are judged one by one.
 
-    lost         a command whose row never came, or a row that is further than it should be
+    lost         a command whose row never came, or a row that is further along than it should be
     duplicated   a row that was there before, or one that answers nothing
     torn         a row whose parts belong to different steps
     strayed      a row of another env
@@ -64,13 +64,13 @@ class Model:
     """The expectations of one pool, and how they were met.
 
     Args:
-        hazard: What the envs are up to.
+        hazard: What the envs are going to do.
         journal: What they have done.
         num_envs: How many there are.
         same_step: Whether the pool resets in the step that ends an episode.
         limit: The pool's own time limit.
         seed: The pool's seed.
-        worker_of: Which worker has which env.
+        worker_of: The worker of each env.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Model:
         self._state_N = np.full(num_envs, _NEW, np.int8)
         self._last_obs = np.zeros((num_envs, CELLS))
         self._lives = [0] * num_envs
-        # Lives that had begun when it was looked, and of which nobody knew yet whether they had ended: one or none.
+        # Lives that had begun at the last look, while it was not yet known whether they had ended: one or none.
         self._begun = [0] * num_envs
         self._episodes = [0] * num_envs
         self._dooms: list[Doom | None] = [None] * num_envs
@@ -117,7 +117,7 @@ class Model:
         return actions
 
     def note_reset(self, ids: Sequence[int]) -> None:
-        """These envs are being reset."""
+        """Note that these envs are being reset."""
         self.sent_N[ids] += 1
         self._resetting.update(ids)
 
@@ -213,7 +213,7 @@ class Model:
             self._code_N[env] = code
 
     def _judge_first(self, row: _Row) -> None:
-        """The row of a reset that went well."""
+        """Judge the row of a reset that went well."""
         env = row.env
         is_new = self._state_N[env] == _NEW
         life, episode = (self._lives[env] + 1, 1) if is_new else (self._lives[env], self._episodes[env] + 1)
@@ -228,7 +228,7 @@ class Model:
         self._begin(env, row.obs, life, episode, self._begun[env])
 
     def _begin(self, env: int, obs: Any, life: int, episode: int, most_lives: int = 0) -> None:
-        """A new episode has begun; if lives may have passed unseen, any up to ``most_lives`` more will do."""
+        """Note that an episode has begun; if lives may have passed unseen, up to ``most_lives`` more will do."""
         told = Moment.decode(int(obs[0]) if np.isfinite(obs[0]) else 0)
         life = min(max(told.life, life), life + most_lives)
         self._compare(env, obs, Moment(0 if episode == 1 else self._total(env), episode, life, env, 0).encode())
@@ -243,7 +243,7 @@ class Model:
         self._state_N[env] = _RUNNING
 
     def _total(self, env: int) -> int:
-        """Steps of this life, after a step that ended an episode in the same row too."""
+        """Steps of this life, including a step that ended an episode in the same row."""
         ended_here = self._same_step and self._left_N[env] == 0
         return Moment.decode(int(self._code_N[env] + (ONE_STEP if ended_here else 0)) & CODE_MASK).total
 
@@ -279,7 +279,7 @@ class Model:
             self._complain("fault", f"env {env}: a fault row with reward {row.reward}")
 
     def _judge_cut(self, row: _Row) -> None:
-        """An episode that a fault has cut short."""
+        """Judge the end of an episode that a fault has cut short."""
         env = row.env
         self.episodes += 1
         self.cuts += 1
@@ -314,7 +314,7 @@ class Model:
         return self.deaths.explain(env, note)
 
     def _is_due(self, env: int, was_reset: bool) -> bool:
-        """Whether this command is the one in which the env's plan has its fault."""
+        """Whether this command is the one at which the env's plan has its fault."""
         if was_reset or self._state_N[env] == _OVER:
             return self._is_reset_due(env)
         if self._doom_in_N[env] == 1:
@@ -347,7 +347,7 @@ class Model:
         self._complain(kind, f"env {env}: {expected} was due, {told} came, with reward {reward}")
 
     def _flags(self, env: int) -> tuple[bool, bool]:
-        """How the episode that has just ended should have."""
+        """The flags that the last step of the episode that has just ended should have."""
         length, terminated, truncated = self._hazard.episode(env, self._lives[env], self._episodes[env])
         return terminated and length <= self._limit, truncated or length >= self._limit
 
@@ -360,7 +360,7 @@ class Model:
             self._complain("boundary", f"env {row.env}: elapsed, first {row.elapsed, row.first}, not {elapsed, first}")
 
     def _expect_seed(self, row: _Row) -> None:
-        """The first row of a life tells the seed that the env was given."""
+        """Check the seed that the env was given, which the first row of a life reports."""
         env, incarnation = row.env, self._incarnations[row.env]
         root = self._seed + env
         # The pool's own seed serves the first reset, however often that has to be tried.
@@ -369,7 +369,7 @@ class Model:
             self._complain("stale", f"env {env}, incarnation {incarnation}: seed {row.info.get('seed')}, not {wanted}")
 
     def check_end(self) -> None:
-        """All rows are there: see that the envs are where the model has them."""
+        """When all rows have come: check that the envs are where the model has them."""
         shots, _ = self._journal.shots()
         missed = {(shot.tag, shot.life) for shot in shots}
         for env, life in enumerate(self._lives):

@@ -1,4 +1,4 @@
-"""The threads beside a soak: one kills workers, one sees that the pool still answers."""
+"""The threads beside a soak: one kills workers, one checks that the pool still answers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shoal.machine import descendants
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LONGEST_DELAY_S = 0.08  # as long as a death goes unnoticed and its worker's successor takes to start
+_LONGEST_DELAY_S = 0.08  # about how long it takes to notice a death and start the worker's successor
 
 
 class Killer(threading.Thread):
-    """Ends worker processes from outside, each a moment after it was told to, wherever they are then.
+    """Kills worker processes from outside, each a moment after it was told to, whatever they are doing then.
 
     Attributes:
-        kills: How many it has ended.
+        kills: How many it has killed.
     """
 
     def __init__(self, engine: Any, killed: set[int], seed: int) -> None:
@@ -40,7 +40,7 @@ class Killer(threading.Thread):
         self._orders.put(True)
 
     def dismiss(self) -> None:
-        """Let it go, and wait until it has."""
+        """Tell the thread to end, and wait until it has."""
         self._orders.put(False)
         self.join()
 
@@ -50,7 +50,7 @@ class Killer(threading.Thread):
             time.sleep(self._draw.random() ** 4 * _LONGEST_DELAY_S)
             pid = self._draw.choice(self._engine.pids)
             if pid not in self._killed:
-                # It may be gone already, and its number somebody else's: a handle of one of our own is sure.
+                # It may be gone already, and its pid reused: a handle of one of our own descendants is safe.
                 with contextlib.suppress(ProcessLookupError):
                     self._kill(pid)
 
@@ -66,11 +66,11 @@ class Killer(threading.Thread):
 
 
 class PoolStuck(BaseException):
-    """A pool does not answer any more. Not an ``Exception``, so that nothing on the way takes it for an env's."""
+    """A pool no longer answers. Not an ``Exception``, so that nothing along the way takes it for an env's error."""
 
 
 class Alarm:
-    """Raises ``PoolStuck`` in the thread that made it when a count has not moved for too long.
+    """Raises ``PoolStuck`` in the thread that made the alarm when a count has not moved for too long.
 
     No call of a pool waits longer than a fraction of a second at a time, so the exception arrives soon.
     """

@@ -1,6 +1,6 @@
 """Envs with nested, variable-size and user-defined observation spaces.
 
-`SampleEnv` observes random samples of any space you give it, repeatably: the samples follow from the seed. The others
+`SampleEnv` observes random samples of any space you give it, reproducibly: the samples follow from the seed. The others
 are `SampleEnv`s of one space each, chosen to cover what a pool must carry besides plain arrays.
 """
 
@@ -23,7 +23,7 @@ Inventory: TypeAlias = dict[str, Any]
 class SampleEnv(gymnasium.Env[Any, Any]):
     """An env that observes samples of a given space.
 
-    The reward is the step number in the episode, infos are `{"t": step}`, and episodes end in turn terminated and
+    The reward is the step number in the episode, infos are `{"t": step}`, and episodes are alternately terminated and
     truncated.
 
     Args:
@@ -49,7 +49,7 @@ class SampleEnv(gymnasium.Env[Any, Any]):
         self._step = episode_length
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start the next episode, or with a seed the first one again."""
+        """Start the next episode or, with a seed, the first one again."""
         super().reset(seed=seed)
         self._episode = 0 if seed is not None else self._episode + 1
         self._step = 0
@@ -194,7 +194,7 @@ class InventorySpace(spaces.Space[Inventory]):
         return False
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> Inventory:
-        """A random inventory; masks are not supported and ignored."""
+        """A random inventory; masks are not supported, and are ignored."""
         rng = self.np_random
         items = [self.names[int(n)] for n in rng.integers(len(self.names), size=int(rng.integers(4)))]
         return {"items": items, "place": (int(rng.integers(self.size)), int(rng.integers(self.size)))}

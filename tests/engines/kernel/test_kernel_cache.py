@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import types
 from pathlib import Path
@@ -33,7 +34,8 @@ from shoal.engines.kernel.source import loop_source  # noqa: E402
 # ---------------------------------------------------------------------- what a digest covers
 
 HEAD = """
-import enum, math
+import ctypes, enum, math
+from collections import namedtuple
 import numpy as np
 from gymnasium import spaces
 from shoal.kernel import KernelEnv
@@ -42,13 +44,15 @@ WALK = """
 GAIN = 2.0
 TABLE = np.arange(5.0)
 TABLES = (np.zeros(5000), np.ones(3))
+Point = namedtuple("Point", ("x", "y"), defaults=(1.0,))
+START = Point(1.0, 2.0)
 
 class Side(enum.IntEnum):
     LEFT = 0
     RIGHT = 1
 
 def helper(x, scale=3.0):
-    return inner(x) * scale
+    return inner(x) * scale + START.x + Point(0.0).y
 
 def inner(x):
     return x + 1.0
@@ -71,7 +75,7 @@ class Walk(KernelEnv):
 """
 
 
-def digest(text: str = WALK, gravity: float = 9.8, **constants: Any) -> str:
+def digest(text: str = WALK, gravity: float = 9.8, **constants: Any) -> str | None:
     """The digest of the env in ``text``, as a process would compute it that runs this text."""
     module = types.ModuleType("walk")
     module.physics = types.SimpleNamespace()  # type: ignore[attr-defined]
@@ -114,6 +118,7 @@ def test_every_process_has_the_same_digest_for_the_envs_that_ship() -> None:
     )
     assert len(one) > 10
     assert one == two
+    assert not any(line.endswith("None") for line in one), "everything in them can be named"
 
 
 def test_the_same_text_has_the_same_digest() -> None:
@@ -139,6 +144,9 @@ def test_the_same_text_has_the_same_digest() -> None:
         ("Discrete(2)", "MultiBinary(2)"),
         ("np.zeros(5000)", "np.where(np.arange(5000) == 2500, 7.0, 0.0)"),
         ("    RIGHT = 1", "    RIGHT = 5"),
+        ('("x", "y")', '("y", "x")'),
+        ("defaults=(1.0,)", "defaults=(2.0,)"),
+        ("def inner(x)", "import numba\n@numba.njit\ndef inner(x)"),
         (
             '[("near", spaces.Box(-9, 9, (1,))), ("far", spaces.Box(-9, 9, (1,)))]',
             '[("far", spaces.Box(-9, 9, (1,))), ("near", spaces.Box(-9, 9, (1,)))]',
@@ -160,6 +168,9 @@ def test_the_same_text_has_the_same_digest() -> None:
         "the space of actions",
         "one number in a large array in a tuple",
         "the value of an enum",
+        "the order of a named tuple's fields",
+        "a default of a named tuple",
+        "a helper that numba compiles by itself",
         "the order of keys",
     ],
 )
@@ -169,9 +180,55 @@ def test_every_change_that_changes_the_code_changes_the_digest(old: str, new: st
     assert digest(changed) != digest()
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "import numba\n@numba.vectorize\ndef inner(x): return x",
+        "import numba\n@numba.experimental.jitclass([])\nclass inner:\n    def __init__(self, x): pass",
+        "inner = ctypes.CDLL(None).abs",
+        "inner = {}",
+    ],
+    ids=["a ufunc", "a class", "a function in C", "a dict"],
+)
+def test_code_that_uses_what_nothing_can_name_is_not_kept(inner: str) -> None:
+    """An edit of such a thing would not show, so there must be nothing to be found again."""
+    opaque = WALK.replace("def inner(x):\n    return x + 1.0", inner)
+    assert opaque != WALK
+    assert digest(opaque) is None
+
+
+def test_a_global_with_the_name_of_a_field_does_not_count() -> None:
+    assert digest("x = object()\n" + WALK) == digest()
+
+
+def test_the_signature_of_a_compiled_helper_is_part_of_the_code() -> None:
+    """Numba casts to it."""
+    free, bound = numba.njit(_doubled), numba.njit("f4(f4)")(_doubled)
+    assert kind_digest(lift(1.5, free)(), "") != kind_digest(lift(1.5, bound)(), "")
+
+
 def test_a_number_that_is_read_from_a_module_is_part_of_the_code() -> None:
     """Numba freezes ``physics.gravity`` when it compiles."""
     assert digest(gravity=1.6) != digest()
+
+
+def test_a_number_that_is_read_from_a_module_in_a_module_is_part_of_the_code() -> None:
+    """``import world`` and ``world.physics.gravity``; nothing else leads to ``physics``."""
+    head = "import types; world = types.ModuleType('world'); world.physics = physics; del physics"
+    nested = head + WALK.replace("physics.gravity", "world.physics.gravity")
+    assert digest(nested, gravity=1.6) != digest(nested)
+    assert digest(nested) == digest(nested)
+
+
+def test_a_number_that_is_read_from_a_module_in_a_closure_is_part_of_the_code() -> None:
+    def weight(gravity: float) -> Any:
+        physics: Any = types.ModuleType("physics")
+        physics.gravity = gravity
+        return lambda x: x * physics.gravity
+
+    heavy, light, again = (kind_digest(lift(1.5, weight(g))(), "") for g in (9.8, 1.6, 9.8))
+    assert heavy != light
+    assert heavy == again
 
 
 def test_a_number_in_a_closure_is_part_of_the_code() -> None:
@@ -192,6 +249,14 @@ def test_a_number_in_a_closure_is_part_of_the_code() -> None:
 
     digests = {kind_digest(kind, "") for kind in (walk(1.0), walk(2.0), walk(1.0))}
     assert len(digests) == 2
+
+
+def test_how_a_helper_was_compiled_is_part_of_the_code() -> None:
+    """Numba inlines what is compiled already, with the liberties that its author has given it."""
+    helpers = (numba.njit(_doubled), numba.njit(fastmath=True)(_doubled), numba.njit(_doubled))
+    exact, fast, again = (kind_digest(lift(1.5, helper)(), "") for helper in helpers)
+    assert exact != fast
+    assert exact == again
 
 
 def test_checks_of_bounds_are_part_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +441,7 @@ def test_a_disk_that_is_full_costs_no_pool(broken: str, tmp_path: Path, monkeypa
     if broken == "rename":
         monkeypatch.setattr(os, "replace", refuse)
     else:
-        monkeypatch.setattr(shelf.tempfile, "mkstemp", refuse)
+        monkeypatch.setattr(tempfile, "mkstemp", refuse)
     assert stepped() == [1.0, 3.0]
     assert not list(tmp_path.glob("*.tmp"))
 

@@ -247,6 +247,17 @@ def test_looking_at_a_generator_does_not_move_it(make_pool: Callable[..., Pool])
     assert_same(rows_of(compiled.step([1, 1])), rows_of(untouched.step([1, 1])))
 
 
+def test_an_env_can_be_given_another_generator(make_pool: Callable[..., Pool]) -> None:
+    compiled, plain = both(make_pool, Drift, 2)
+    for pool in (compiled, plain):
+        pool.reset(seed=1)
+        pool.set_attr("np_random", np.random.default_rng(3), env_id=[1])
+        assert pool.get_attr("np_random_seed")[0] == 1
+    assert_same(rows_of(compiled.step([1, 1])), rows_of(plain.step([1, 1])))
+    with pytest.raises(EnvCallError, match=r"env 1.*generator: expected PCG64, got MT19937"):
+        compiled.set_attr("np_random", np.random.Generator(np.random.MT19937(3)), env_id=[1])
+
+
 def test_the_seed_of_an_env_can_be_asked_for() -> None:
     for engine in ("kernel", "serial"):
         with shoal.make_vec(Drift, 2, engine=engine) as envs:
@@ -259,7 +270,9 @@ def test_the_seed_of_an_env_can_be_asked_for() -> None:
     [
         (lambda pool: pool.get_attr("nonsense", env_id=[1]), "nonsense"),
         (lambda pool: pool.call("nonsense", env_id=[1]), "nonsense"),
-        (lambda pool: pool.set_attr("x", "a word", env_id=[1]), "could not convert"),
+        (lambda pool: pool.set_attr("x", "a word", env_id=[1]), "x: expected a number"),
+        (lambda pool: pool.set_attr("count", 2.7, env_id=[1]), "count: expected a number that fits int64, got 2.7"),
+        (lambda pool: pool.set_attr("lap", 2**40, env_id=[1]), "lap: expected a number that fits int32"),
         (lambda pool: pool.set_attr("trail", np.zeros(3), env_id=[1]), "broadcast"),
         (lambda pool: pool.render(env_id=[1]), "render_mode='rgb_array'"),
     ],
@@ -328,10 +341,11 @@ def test_an_option_that_does_not_exist_is_named(make_pool: Callable[..., Pool]) 
     assert told[0] == told[1]
 
 
-def test_an_option_of_the_wrong_type_is_refused_and_leaves_nothing(make_pool: Callable[..., Pool]) -> None:
+@pytest.mark.parametrize("given", ["wide", "7", 2**70, None], ids=str)
+def test_an_option_that_is_no_number_is_refused_and_leaves_nothing(given: Any, make_pool: Callable[..., Pool]) -> None:
     for pool in both(make_pool, Drift, 2):
-        with pytest.raises(EnvResetError, match="could not convert"):
-            pool.reset(seed=1, options={"origin": 100.0, "spread": "wide"})
+        with pytest.raises(EnvResetError, match=r"options\['spread'\]: expected a number that fits float64, got "):
+            pool.reset(seed=1, options={"origin": 100.0, "spread": given})
         assert (np.abs(pool.reset(seed=1).obs[:, 0]) <= 1.0).all(), pool
 
 
@@ -340,6 +354,32 @@ def test_options_do_not_outlive_a_reset_that_failed(make_pool: Callable[..., Poo
         with pytest.raises(EnvResetError, match="the drift is broken"):
             pool.reset(seed=1, options={"broken": True, "origin": 100.0})
         assert (np.abs(pool.reset(seed=1).obs[:, 0]) <= 1.0).all(), pool
+
+
+def test_options_do_not_outlive_a_reset_that_was_interrupted(
+    pools: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    pool = pools(Drift, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(pool.engine, "_run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.reset(seed=1, options={"origin": 100.0})
+    assert (np.abs(pool.reset(seed=1).obs[:, 0]) <= 1.0).all()
+
+
+def test_an_env_that_is_renewed_has_its_constants_back_though_a_call_comes_before_the_reset(
+    make_pool: Callable[..., Pool],
+) -> None:
+    for pool in both(make_pool, Drift, 2):
+        pool.reset(seed=1)
+        pool.set_attr("gain", 5.0)
+        pool.renew([1])
+        pool.get_attr("x")
+        pool.reset()
+        assert pool.get_attr("gain") == (5.0, 1.0), pool
 
 
 def test_envs_of_two_kinds_cannot_share_a_loop() -> None:

@@ -14,7 +14,7 @@ from shoal.kernel import KernelEnv
 
 pytest.importorskip("numba")
 
-from kernel_kinds import LASTING, Drift, assert_same, play, rows_of
+from kernel_kinds import LASTING, Drift, Fading, assert_same, play, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,6 +186,32 @@ def test_a_fault_in_a_part_of_the_pool_leaves_the_rest_alone(
     assert pool.step([0], env_id=[0]).elapsed_step.tolist() == [1]
 
 
+@pytest.mark.parametrize("ids", [None, [4, 1, 2]], ids=["all", "some"])
+def test_an_interrupt_while_faults_are_noted_leaves_no_env_behind_later(
+    ids: list[int] | None, make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = drifts(make_pool, (SMALL, 1), {1: {"fail_at": 1}, 2: {"fail_at": 1}, 4: {"fail_at": 1}})
+    actions = np.zeros(SMALL if ids is None else len(ids), np.int64)
+    pool.reset(seed=1)
+    engine: Any = pool.engine
+    note_fault, noted = engine._note_fault, []
+
+    def interrupted(*args: Any) -> int:
+        noted.append(args)
+        if len(noted) == 2:
+            raise KeyboardInterrupt
+        return int(note_fault(*args))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_note_fault", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pool.step(actions, env_id=ids)
+    pool.reset(seed=1)
+    pool.set_attr("fail_at", -1)
+    for turn in (1, 2, 3):
+        assert set(pool.step(actions, env_id=ids).elapsed_step.tolist()) == {turn}
+
+
 # ---------------------------------------------------------------------- resets
 
 
@@ -233,9 +259,17 @@ def test_a_reward_that_is_no_number_is_a_fault(autoreset: str, make_pool: Callab
         pool.reset(seed=1)
         with pytest.raises(EnvStepError, match=r"env 1, step \d, seed 2: .*reward: expected a finite number") as caught:
             pool.step([0, 0, 0])
-        assert isinstance(caught.value.__cause__, ValueError)
-        assert isinstance(caught.value.__cause__, SpecError) or engine == "kernel"
+        assert isinstance(caught.value.__cause__, SpecError)
+        assert str(caught.value.__cause__) == "reward: expected a finite number, got nan"
         assert pool.recv().env_id.tolist() == [0, 2]
+
+
+def test_nan_in_the_first_row_after_a_call_is_noticed(make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(Fading, 2, engine="kernel", on_nan="raise", env_kwargs={"fade_at": 1})
+    pool.reset(seed=1)
+    pool.get_attr("x")
+    with pytest.raises(EnvStepError, match="env 1"):
+        pool.step([0], env_id=[1])
 
 
 # ---------------------------------------------------------------------- views, and faults that are not read

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import traceback
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 numba = pytest.importorskip("numba")
 
 from shoal.engines.kernel.compiling import compile_function as compiled  # noqa: E402
+from shoal.engines.kernel.loading import load_function  # noqa: E402
 from shoal.engines.kernel.machine_code import CodeError, Function, MachineCode  # noqa: E402
 
 if TYPE_CHECKING:
@@ -37,6 +40,52 @@ def told(a: int, b: int) -> int:
 
 def allocating(a: int, b: int) -> int:
     return int(np.arange(a).sum() + b)
+
+
+SMALL = np.arange(9)
+LARGE = np.arange(200_000)  # numba writes the address of such an array into the code
+STRIDED = np.arange(9)[::2]
+
+
+def looked_up_small(i: int) -> int:
+    return SMALL[i]  # type: ignore[no-any-return]
+
+
+def looked_up_large(i: int) -> int:
+    return LARGE[i]  # type: ignore[no-any-return]
+
+
+def looked_up_strided(i: int) -> int:
+    return STRIDED[i]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [("small", True), ("large", False), ("strided", False)])
+def test_code_with_addresses_in_it_is_not_kept_for_other_processes(
+    size: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
+    for _ in range(2):
+        assert load_function(__name__, f"looked_up_{size}")(3) == (6 if size == "strided" else 3)
+        assert bool(list(tmp_path.iterdir())) == is_kept
+
+
+def test_an_array_lives_for_as_long_as_the_code_that_reads_it() -> None:
+    def reader_of(table: Any) -> Any:
+        def looked_up(i: int) -> int:
+            return table[i]  # type: ignore[no-any-return]
+
+        return looked_up
+
+    table = np.arange(200_000)
+    gone = weakref.ref(table)
+    function = Function(compiled(reader_of(table)))
+    del table
+    gc.collect()
+    assert function(7) == 7
+    assert gone() is not None
+    del function
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_function_is_called_with_numbers_and_gives_back_one() -> None:
@@ -141,6 +190,39 @@ def test_another_process_needs_numba_only_for_what_numba_does(
     command = [sys.executable, "-c", PROGRAM, str(path), str(b)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == (printed, 0), done.stderr
+
+
+MAIN = """
+from __future__ import annotations
+import sys
+from pathlib import Path
+from shoal.engines.kernel.machine_code import Function, MachineCode
+
+class Aground(Exception):
+    pass
+
+def told(a: int) -> int:
+    if a < 0:
+        raise Aground("aground")
+    return a
+
+path = Path(sys.argv[1])
+if not path.exists():
+    from shoal.engines.kernel.compiling import compile_function
+
+    path.write_bytes(compile_function(told).to_bytes())
+try:
+    Function(MachineCode.from_bytes(path.read_bytes()))(-1)
+except Aground:
+    print("known")
+"""
+
+
+def test_an_exception_of_the_main_program_is_known_to_it_in_later_processes_as_well(tmp_path: Path) -> None:
+    for _ in range(2):
+        command = [sys.executable, "-c", MAIN, str(tmp_path / "kept.code")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout == "known\n", done.stderr
 
 
 def test_memory_is_given_back() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import pickle
 import threading
 from typing import TYPE_CHECKING, Any
@@ -138,6 +139,21 @@ def test_what_the_simulator_raises_is_a_fault_of_every_env_in_the_call(
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_a_simulator_that_calls_exit_does_not_end_the_trainer(
+    is_whole: bool,
+    batch_size: int | None,
+    make_pool: Callable[..., Pool],
+    explosive: Callable[[BaseException], None],
+) -> None:
+    pool = make_pool(Drift, 4, batch_size=batch_size)
+    pool.reset(seed=1)
+    explosive(SystemExit(3))
+    with pytest.raises(EnvStepError, match="SystemExit: 3"):
+        pool.step(PUSH if is_whole else PUSH[:2], env_id=None if is_whole else [3, 1])
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
 def test_an_interrupt_leaves_no_torn_rows(
     is_whole: bool,
     make_pool: Callable[..., Pool],
@@ -192,6 +208,20 @@ def test_a_restored_pool_does_the_same_again(kind: type, autoreset: str, make_po
     assert_same(play(), before)
 
 
+@pytest.mark.parametrize("taken_in", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("put_back_in", ["next_step", "same_step"])
+def test_whether_a_reset_is_due_is_up_to_the_pool_that_an_env_is_restored_in(
+    taken_in: str, put_back_in: str, make_pool: Callable[..., Pool]
+) -> None:
+    pool, other = (make_pool(Steady, 4, autoreset=mode, max_episode_steps=2) for mode in (taken_in, put_back_in))
+    pool.reset(seed=1)
+    for _ in range(2):
+        assert pool.step(PUSH).elapsed_step[0] > 0
+    other.restore(pool.snapshot())
+    steps = 1 if taken_in == "same_step" else 0 if put_back_in == "next_step" else 3
+    assert other.step(PUSH).elapsed_step.tolist() == [steps] * 4
+
+
 def test_one_env_can_be_restored_into_others_in_any_order(make_pool: Callable[..., Pool]) -> None:
     pool = make_pool(Steady, 4)
     pool.reset(seed=5)
@@ -204,6 +234,28 @@ def test_one_env_can_be_restored_into_others_in_any_order(make_pool: Callable[..
     np.testing.assert_array_equal(after[[0, 2]], after[[3, 1]])
     pool.restore(pool.snapshot([0]))
     assert (pool.latest().obs == pool.latest().obs[0]).all()
+
+
+def test_a_restore_that_fails_leaves_rows_as_they_were_and_envs_that_wait_for_their_reset(
+    make_pool: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any) -> None:
+        raise ValueError("no way back")
+
+    pool = make_pool(Steady, 4)
+    pool.reset(seed=5)
+    snapshot = pool.snapshot([0, 2])
+    last = rows_of(pool.step(PUSH))
+    with monkeypatch.context() as patch:
+        patch.setattr(DriftSim, "restore", refuse)
+        with pytest.raises(ValueError, match="no way back"):
+            pool.restore(snapshot, [0, 2])
+    assert pool.faulted == {0, 2}
+    assert_same(rows_of(pool.latest()), last)
+    with pytest.raises(StateError, match=r"envs \[0, 2\] failed earlier \(restore: no way back\)"):
+        pool.step(PUSH)
+    pool.restore(snapshot, [0, 2])
+    assert pool.step(PUSH).elapsed_step.tolist() == [1, 2, 1, 2]
 
 
 def test_calls_attributes_and_pictures(make_pool: Callable[..., Pool]) -> None:
@@ -283,6 +335,21 @@ def test_close_ends_the_simulator_and_may_be_called_twice() -> None:
     assert pool.stats().resets == 2
     with pytest.raises(StateError):
         pool.reset()
+
+
+def test_a_simulator_that_cannot_be_closed_is_named_and_nothing_is_raised(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(sim: DriftSim) -> None:
+        raise RuntimeError("the sea is dry")
+
+    monkeypatch.setattr(DriftSim, "close", refuse)
+    pool = shoal.make_pool(Drift, 2)
+    with caplog.at_level(logging.WARNING, "shoal"):
+        pool.close()
+    assert pool.is_closed
+    assert "close failed in the simulator" in caplog.text
+    assert "the sea is dry" in caplog.text
 
 
 class GoesOnSim(DriftSim):

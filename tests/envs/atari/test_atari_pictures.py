@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 from shoal.envs.atari.compiled import CompiledShrinker
-from shoal.envs.atari.picture import UNKNOWN, Array, PlainShrinker, Taps
+from shoal.envs.atari.picture import UNKNOWN, Array, PlainShrinker, Taps, taps_of
 
 LINES, COLUMNS = 210, 160
 SHADES = np.random.default_rng(5).permutation(256).astype(np.uint16)
@@ -22,7 +22,7 @@ def screen(seed: int, grain: int) -> Array:
 
 
 def taps(height: int, width: int, *, by_area: bool = True) -> tuple[Taps, Taps]:
-    return Taps(COLUMNS, width, by_area=by_area), Taps(LINES, height, by_area=by_area)
+    return taps_of((LINES, COLUMNS), (height, width), by_area=by_area)
 
 
 def shrink(first: Array, second: Array, shades: Array, across: Taps, down: Taps, out: Array) -> bool:
@@ -54,6 +54,15 @@ def test_means_of_areas_are_opencvs(size: tuple[int, int], grain: int) -> None:
         assert shrink(first, second, SHADES, across, down, out)
         both = np.maximum(SHADES[first], SHADES[second]).astype(np.uint8)
         np.testing.assert_array_equal(out, cv2.resize(both, size[::-1], interpolation=cv2.INTER_AREA))
+
+
+@pytest.mark.parametrize("size", [(300, 300), (211, 161), (420, 320), (250, 100), (100, 250), (210, 161)])
+def test_pictures_larger_than_the_screen_are_opencvs_but_for_rounding(size: tuple[int, int]) -> None:
+    cv2 = pytest.importorskip("cv2")
+    first, out = screen(1, 3), np.zeros(size, np.uint8)
+    assert shrink(first, first, SHADES, *taps(*size), out)
+    theirs = cv2.resize(SHADES[first].astype(np.uint8), size[::-1], interpolation=cv2.INTER_AREA)
+    assert np.abs(out.astype(int) - theirs).max() <= 1
 
 
 @settings(deadline=None, max_examples=10, derandomize=True)

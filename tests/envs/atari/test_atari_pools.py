@@ -53,6 +53,7 @@ def test_envpools_config() -> None:
     assert arrays["info:ram"] == ([128], np.uint8)
     assert arrays["info:lives"] == arrays["info:terminated"] == ([-1], np.int32)
     assert arrays["info:reward"] == ([-1], np.float32)
+    assert spec.observation_spec().terminated.num_values == 2
     with pytest.raises(TypeError, match="frame_skip"):
         shoal.make_gymnasium("Pong-v5", frame_skp=2)
 

@@ -170,7 +170,8 @@ def test_who_asks_for_what_only_dm_control_has_gets_its_env() -> None:
     with shoal.make_gymnasium("CheetahRun-v1", num_envs=1, visualize_reward=True) as pool:
         assert pool.stats().engine == "serial"
     with shoal.make_vec(cheetah, 1, engine="serial") as envs:
-        assert envs.get_attr("env")[0].task.visualize_reward is False  # it is dm_control's own
+        assert envs.get_attr("task")[0].visualize_reward is False  # it is dm_control's own
+        assert envs.get_attr("physics")[0].data.qpos.shape == (9,)
 
 
 def test_an_unstable_simulation_is_an_error() -> None:

@@ -108,6 +108,9 @@ def test_an_interrupt_between_command_and_result_mixes_up_nothing() -> None:
     assert columns.info["elapsed_step"].tolist() == [0, 0, 1]
     sim.step(None, [np.ones(3, np.int64)], columns)
     assert columns.info["elapsed_step"].tolist() == [2, 2, 2]
+    sim._only._begin()  # and the command is never given
+    sim.step(None, [np.ones(3, np.int64)], columns)
+    assert columns.info["elapsed_step"].tolist() == [3, 3, 3]
     sim.close()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 
 pytest.importorskip("mujoco.batch")
 import shoal
-from shoal.envs.mujoco import TASKS
-from shoal.errors import ArgumentError
+from shoal.envs.mujoco import TASKS, has_mujoco
+from shoal.errors import ArgumentError, BackendUnavailable
 from shoal.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # What EnvPool 1.2.5 says of its robots: observation, action, time limit, threshold, infos.
 TABLE: dict[str, tuple[int, int, int, float | None, str]] = {
@@ -155,6 +159,109 @@ def test_options_under_envpools_names() -> None:
         shoal.make_spec("Ant-v5", healthy_z_mim=0.3)
 
 
+@pytest.mark.parametrize(
+    ("task_id", "options", "own"),
+    [
+        ("InvertedPendulum-v4", {"healthy_z_min": -0.1, "healthy_z_max": 0.3}, {"healthy_z_range": (-0.1, 0.3)}),
+        ("InvertedDoublePendulum-v5", {"observation_max": 5.0}, {"observation_range": (-10.0, 5.0)}),
+        ("HumanoidStandup-v5", {"contact_cost_max": 3.0}, {"impact_cost_range": (-np.inf, 3.0)}),
+        ("Hopper-v5", {"velocity_min": -1.0}, {"velocity_range": (-1.0, 10.0)}),
+        ("Walker2d-v4", {"velocity_max": 1.0}, {"velocity_range": (-10.0, 1.0)}),
+        ("Pusher-v5", {"cylinder_x_min": -0.5, "cylinder_y_max": 0.1},
+         {"cylinder_x_range": (-0.5, 0.0), "cylinder_y_range": (-0.2, 0.1)}),
+    ],
+)  # fmt: skip
+def test_ends_of_ranges_under_envpools_names(task_id: str, options: dict[str, Any], own: dict[str, Any]) -> None:
+    spec = shoal.make_spec(task_id, **options)
+    assert spec.settings.env_kwargs.items() >= own.items()
+    assert spec.config._asdict().items() >= {**options, **own}.items()
+
+
+def first_step(task_id: str, **options: Any) -> Any:
+    return first_steps(task_id, 1, **options)[0]
+
+
+def first_steps(task_id: str, count: int, **options: Any) -> list[Any]:
+    with shoal.make_gymnasium(task_id, num_envs=2, seed=3, **options) as envs:
+        envs.reset()
+        return [envs.step(np.full((2, *envs.action_space.shape), 0.1)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("task_id", "options"),
+    [
+        ("InvertedPendulum-v4", {"healthy_reward": 3.0}),
+        ("InvertedPendulum-v5", {"healthy_reward": 3.0}),
+        ("HumanoidStandup-v5", {"healthy_reward": 3.0}),
+    ],
+)
+def test_what_a_step_is_worth(task_id: str, options: dict[str, Any]) -> None:
+    usual, other = first_step(task_id), first_step(task_id, **options)
+    np.testing.assert_allclose(other[1] - usual[1], 2.0, rtol=1e-3)
+    if "reward_alive" in other[4]:
+        assert other[4]["reward_alive"].tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("task_id", "options"),
+    [
+        ("InvertedPendulum-v5", {"healthy_z_min": 1.0, "healthy_z_max": 2.0}),
+        ("InvertedDoublePendulum-v4", {"healthy_z_max": 5.0}),
+    ],
+)
+def test_what_counts_as_fallen(task_id: str, options: dict[str, Any]) -> None:
+    assert not first_step(task_id)[2].any()
+    assert first_step(task_id, **options)[2].all()
+
+
+@pytest.mark.parametrize(
+    ("task_id", "low", "high"),
+    [
+        ("Hopper-v4", "velocity_min", "velocity_max"),
+        ("InvertedDoublePendulum-v5", "observation_min", "observation_max"),
+    ],
+)
+def test_what_observations_are_clipped_to(task_id: str, low: str, high: str) -> None:
+    obs = first_step(task_id, **{low: -1e-3, high: 1e-3})[0]
+    assert np.abs(obs[:, -3:]).max() <= 1e-3 < np.abs(first_step(task_id)[0][:, -3:]).max()
+
+
+@pytest.mark.parametrize(("task_id", "name"), [("Humanoid-v4", "reward_impact"), ("Humanoid-v5", "reward_contact")])
+def test_contact_may_cost_or_not(task_id: str, name: str) -> None:
+    paid, free = (
+        first_steps(task_id, 10, use_contact_force=is_paid, contact_cost_weight=1.0, terminate_when_unhealthy=False)
+        for is_paid in (True, False)
+    )
+    assert all((info[name] == 0).all() for *_, info in free)
+    assert any((info[name] < 0).any() for *_, info in paid)
+    for one, other in zip(paid, free, strict=True):
+        np.testing.assert_allclose(one[1] - other[1], one[4][name], rtol=1e-4, atol=1e-4)
+
+
+def test_where_arms_begin() -> None:
+    still = {"reset_qvel_scale": 0.0}
+    with shoal.make_gymnasium("Reacher-v5", num_envs=4, reset_qpos_scale=0.0, reset_goal_scale=1e-3, **still) as envs:
+        obs, _ = envs.reset()
+        np.testing.assert_array_equal(obs[:, :4], [[1, 1, 0, 0]] * 4)
+        assert (np.linalg.norm(obs[:, 4:6], axis=1) < 1e-3).all()
+        assert (obs[:, 6:8] == 0).all()
+    place = {"cylinder_x_min": -0.5, "cylinder_x_max": -0.4, "cylinder_dist_min": 0.45}
+    with shoal.make_pool("Pusher-v5", 4, env_kwargs={"cylinder_x_range": (-0.5, -0.4), **still}, seed=1) as pool:
+        pool.reset()
+        qpos, qvel = np.array(pool.get_attr("qpos")), np.array(pool.get_attr("qvel"))
+        assert ((qpos[:, -4] >= -0.5) & (qpos[:, -4] <= -0.4)).all()
+        assert (qvel == 0).all()
+    assert shoal.make_spec("Pusher-v5", **place).config.cylinder_dist_min == 0.45
+
+
+@pytest.mark.parametrize(
+    ("task_id", "options"), [("Reacher-v5", {"reset_goal_scale": 0.0}), ("Pusher-v4", {"cylinder_dist_min": 0.5})]
+)
+def test_a_thing_needs_a_place(task_id: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=next(iter(options))):
+        shoal.make_gymnasium(task_id, **options)
+
+
 def test_a_stack_begins_with_copies() -> None:
     with shoal.make_gymnasium("HalfCheetah-v5", num_envs=2, frame_stack=3) as envs:
         obs, _ = envs.reset()
@@ -225,3 +332,21 @@ def test_gymnasiums_spec_is_kept() -> None:
     with shoal.make_vec("Hopper-v5", 2) as envs:
         assert envs.spec == gym.registry["Hopper-v5"]
         assert envs.spec.reward_threshold == 3800.0
+
+
+@pytest.fixture
+def no_mujoco(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Take MuJoCo away."""
+    has_mujoco.cache_clear()
+    for module in ("mujoco", "mujoco.batch"):
+        monkeypatch.setitem(sys.modules, module, None)
+    yield
+    has_mujoco.cache_clear()
+
+
+@pytest.mark.usefixtures("no_mujoco")
+@pytest.mark.parametrize("engine", ["auto", "native", "serial", "process"])
+@pytest.mark.parametrize("task_id", ["Ant-v5", "Ant-v3"])
+def test_without_mujoco_the_extra_is_named(task_id: str, engine: str) -> None:
+    with pytest.raises(BackendUnavailable, match=rf"{task_id} needs MuJoCo.*: pip install 'shoal\[mujoco\]'"):
+        shoal.make_vec(task_id, 2, engine=engine)

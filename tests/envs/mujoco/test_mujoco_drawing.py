@@ -11,6 +11,7 @@ from fault_cases import run_python
 
 SCRIPT = """
 import json, sys
+import gymnasium
 import numpy as np
 import shoal
 
@@ -32,10 +33,24 @@ for task in ("HalfCheetah-v5", "Ant-v5", "Reacher-v5"):
         "is_its_own": bool((later[0] != later[1]).any()),
         "is_repeated": bool((later[0] == again[0]).all()),
     }
-with shoal.make_pool("Hopper-v5", 1, env_kwargs={"render_mode": "depth_array"}, engine="native") as pool:
+class Ball(shoal.MujocoEnv):
+    model = "<mujoco><worldbody><body><freejoint/><geom size='.5'/></body></worldbody></mujoco>"
+    camera = {"distance": 3.0, "lookat": np.zeros(3)}
+
+    def observe(self, d):
+        return d.qpos
+
+options = {"render_mode": "depth_array", "camera_name": "track"}
+with shoal.make_pool("Hopper-v5", 1, env_kwargs=options, engine="native") as pool:
     pool.reset(seed=1)
     (depth,) = pool.render()
-    told["depth"] = [list(depth.shape), str(depth.dtype), bool(0 <= depth.min() < depth.max())]
+twin = gymnasium.make("Hopper-v5", **options)
+twin.reset(seed=1)
+theirs = twin.render()
+told["depth"] = [list(depth.shape), str(depth.dtype), bool(np.allclose(depth, theirs, atol=1e-5))]
+with shoal.make_pool(Ball, 1, env_kwargs={"render_mode": "depth_array"}, engine="native") as pool:
+    pool.reset(seed=1)
+    told["metres"] = round(float(pool.render()[0].min()), 2)
 print(json.dumps(told))
 """
 
@@ -46,7 +61,8 @@ def test_robots_are_drawn_without_a_screen() -> None:
     done = run_python("-W", "ignore", "-c", SCRIPT, env={**os.environ, "MUJOCO_GL": "egl"})
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told.pop("depth") == [[480, 480], "float32", True]
+    assert told.pop("depth") == [[480, 480], "float32", True], "as Gymnasium's"
+    assert told.pop("metres") == 2.5, "from the camera to the ball"
     for task, picture in told.items():
         assert picture == {
             "shape": [[64, 96, 3]] * 2,

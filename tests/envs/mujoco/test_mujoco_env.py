@@ -15,7 +15,15 @@ mujoco = pytest.importorskip("mujoco")
 pytest.importorskip("mujoco.batch")
 import shoal  # noqa: E402
 from shoal.envs.mujoco.env import MujocoEnv  # noqa: E402
-from shoal.errors import ArgumentError, BackendUnavailable, EnvCallError, EnvConstructError, EnvResetError, EnvStepError  # noqa: E402
+from shoal.errors import (  # noqa: E402
+    ArgumentError,
+    BackendUnavailable,
+    EnvCallError,
+    EnvConstructError,
+    EnvResetError,
+    EnvStepError,
+    MissingAttribute,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -247,6 +255,87 @@ def test_methods_know_whose_rows_they_see(make_pool: Callable[..., Pool]) -> Non
     assert pool.step(push[:1], [1]).reward.tolist() == [20.0]
 
 
+class Frugal(Swing):
+    """Computes its reward only if that has not been done yet, and tells its work only once."""
+
+    def reward(self, d: Any) -> Any:
+        if not hasattr(d, "angle"):
+            d.angle = d.qpos[:, 0].copy()
+        assert not d.info
+        d.info["work"] = d.angle
+        return d.angle
+
+
+def test_what_methods_leave_in_d_ends_with_the_step(make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(Frugal, 3)
+    pool.reset(seed=1)
+    for ids in ([0, 1, 2], [0, 1, 2], [0, 1], [0, 1], [0, 2], [0, 2]):
+        batch = pool.step(np.ones((len(ids), 1), np.float32), ids)
+        np.testing.assert_array_equal(batch.reward, batch.obs[:, 0])
+
+
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Discrete(1), spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, ()), spaces.Dict(a=spaces.Box(-1, 1, (1,)))],
+)
+def test_an_action_space_that_is_not_one_of_controls(space: spaces.Space[Any]) -> None:
+    class Odd(Swing):
+        action_space = space
+
+    with pytest.raises(EnvConstructError, match=r"Odd.action_space: expected a Box of shape \(1,\).* got "):
+        shoal.make_pool(Odd, 3)
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize(
+    ("method", "result"),
+    [
+        ("reward", lambda d: -np.linalg.norm(d.qpos)),
+        ("reward", lambda d: np.zeros((len(d.qpos), 1))),
+        ("reward", lambda d: None),
+        ("terminated", lambda d: (d.qpos > 9).any()),
+        ("observe", lambda d: np.zeros((len(d.qpos) + 1, 5))),
+        ("observe", lambda d: np.zeros(5)),
+        ("track", lambda d: d.qpos[0, :1]),
+    ],
+)
+def test_results_that_have_lost_their_rows_are_named(
+    method: str, result: Callable[[Any], Any], num_envs: int, make_pool: Callable[..., Pool]
+) -> None:
+    def later(self: Any, d: Any) -> Any:
+        return getattr(Swing, method)(self, d) if d.is_reset or not hasattr(d, "action") else result(d)
+
+    pool = make_pool(type("Rowless", (Swing,), {method: later}), num_envs)
+    pool.reset(seed=1)
+    with pytest.raises(EnvStepError, match=rf"Rowless.{method}: expected shape \({num_envs},.*, with one row per env"):
+        pool.step(np.zeros((num_envs, 1), np.float32))
+
+
+def test_info_that_has_lost_its_rows_is_named(make_pool: Callable[..., Pool]) -> None:
+    class Averaged(Swing):
+        def report(self, d: Any) -> None:
+            d.info["height"] = d.site_xpos[:, 0, 2].mean()
+
+    with pytest.raises(EnvResetError, match=r"Averaged.info\['height'\]: expected shape \(3,\).* got \(\)"):
+        make_pool(Averaged, 3).reset()
+
+
+def test_plain_numbers_are_for_all_envs(make_pool: Callable[..., Pool]) -> None:
+    class Plain(Swing):
+        def reward(self, d: Any) -> Any:
+            d.info["work"] = 2
+            return 1.5
+
+        def terminated(self, d: Any) -> Any:
+            return True
+
+    pool = make_pool(Plain, 3)
+    pool.reset(seed=1)
+    batch = pool.step(np.zeros((3, 1), np.float32))
+    assert (batch.reward.tolist(), batch.terminated.tolist()) == ([1.5] * 3, [True] * 3)
+    assert batch.fields["work"].tolist() == [2.0] * 3
+
+
 @pytest.mark.parametrize("stack", [1, 3])
 def test_a_snapshot_is_exact(stack: int, make_pool: Callable[..., Pool]) -> None:
     pool = make_pool(Weighted, 3, env_kwargs={"frame_stack": stack})
@@ -282,6 +371,26 @@ def test_state_can_be_read_and_set(pool: Pool) -> None:
         pool.set_attr("site_xpos", 0.0)
 
 
+@pytest.mark.parametrize("engine", ["native", "serial"])
+def test_every_env_tells_its_spaces(engine: str, make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(Swing, 2, engine=engine, env_kwargs={"frame_stack": 2})
+    pool.reset(seed=1)
+    assert pool.get_attr("observation_space") == (pool.spec.observation.space,) * 2
+    assert pool.get_attr("action_space") == (pool.spec.action.space,) * 2
+    assert pool.get_attr("metadata") == (pool.spec.metadata,) * 2
+    assert pool.get_attr("spec") == (None, None)
+
+
+@pytest.mark.parametrize("engine", ["native", "serial", "thread"])
+def test_every_engine_sets_the_state_of_the_simulation(engine: str, make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(Swing, 2, engine=engine)
+    pool.reset(seed=1)
+    pool.set_attr("qvel", np.full(7, 50.0), env_id=[1])
+    assert np.abs(pool.step(np.zeros((2, 1), np.float32)).obs[:, 1]).round(-1).tolist() == [0.0, 50.0]
+    with pytest.raises(MissingAttribute, match="'nonsense' is not part of the state"):
+        pool.set_attr("nonsense", 1.0)
+
+
 def test_a_simulation_that_was_moved_goes_on_from_there(pool: Pool) -> None:
     pool.reset(seed=1)
     pool.set_attr("qpos", [np.r_[1.0, 2, 0, 1, 1, 0, 0, 0]] * 3)
@@ -314,6 +423,25 @@ def test_one_start_that_fails_is_one_env_that_fails(make_pool: Callable[..., Poo
         pool.reset(seed=1)
     assert caught.value.where.env_ids == (0,)
     assert any("env 5" in note for note in caught.value.__notes__)
+    assert pool.recv().env_id.tolist() == [1, 2, 3, 4, 6, 7]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e11])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_start_from_which_nothing_can_be_simulated_is_an_error_of_its_env(
+    number: float, place: int, make_pool: Callable[..., Pool]
+) -> None:
+    class Lost(Swing):
+        def start(self, rng: np.random.Generator) -> Any:
+            state = [self.qpos0.copy(), self.qvel0.copy()]
+            if rng.integers(0, 3) == 1:
+                state[place][0] = number
+            return tuple(state)
+
+    pool = make_pool(Lost, 8)
+    with pytest.raises(EnvResetError, match=r"Lost.start: not a state of a simulation") as caught:
+        pool.reset(seed=1)
+    assert caught.value.where.env_ids == (0,)
     assert pool.recv().env_id.tolist() == [1, 2, 3, 4, 6, 7]
 
 

@@ -17,14 +17,14 @@ _ACTIONS = 2  # the word of a call that says where the array object is
 class ActionIntake:
     """Copies batches of actions into a column if every value is in range.
 
-    It judges only what comes in the very form of the column; for anything else it says no, and the pool goes the
-    long way, which casts or explains.
+    It accepts only arrays with exactly the column's dtype and shape. For anything else it returns False, and the pool
+    goes the long way, which casts or explains.
     """
 
     def __init__(self, leaf: Leaf, column: np.ndarray[Any, Any], *, bounded: bool) -> None:
         self._dtype = column.dtype
         self._shape = column.shape
-        self._column = column  # written to by its address: it must not go
+        self._column = column  # written to by address, so it has to stay alive
         is_bounded = bounded or column.dtype.kind != "f"
         low, high = (
             np.ascontiguousarray(np.broadcast_to(bound if is_bounded else infinity, leaf.shape or (1,)), column.dtype)
@@ -37,7 +37,7 @@ class ActionIntake:
         self._run, self._block = call.run, call.block
 
     def __call__(self, action: Any) -> bool:
-        """Take the actions; False, and nothing taken, if they need a closer look."""
+        """Take the actions; returns False, and takes nothing, if they need a closer look."""
         if not (action.__class__ is np.ndarray and action.dtype is self._dtype and action.shape == self._shape):
             return False
         self._block[_ACTIONS] = id(action)

@@ -1,7 +1,7 @@
 """From Python to machine code, by numba.
 
 An author's functions, and the plain functions they call, are compiled into the batch loops of their kind
-(``source``). What comes out are functions of addresses and numbers, as bytes (``machine_code``).
+(``source``). The results are functions of addresses and numbers, as bytes (``machine_code``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KindCompiler:
         try:
             return self._compiled(loop, counts=False)
         except Exception:
-            # It may be about memory that the author's functions allocate, or about anything else.
+            # Perhaps the author's functions allocate memory; perhaps it is something else.
             _log.debug("%s of %r cannot do without counts of references", loop, self._kind, exc_info=True)
         try:
             return self._compiled(loop, counts=True)
@@ -60,7 +60,7 @@ class KindCompiler:
 
     @cache  # noqa: B019 - a compiler lives for as long as its kind is being compiled
     def _names(self, counts: bool) -> dict[str, Any]:
-        """The source's globals. Author's functions are jitted anew for code that counts references."""
+        """The source's globals; the author's functions are jitted anew for code that counts references."""
         kind, jitted = self._kind, _Jitted()
         names: dict[str, Any] = {
             "__name__": f"shoal_kernel_{type(kind).__name__}",
@@ -78,10 +78,10 @@ class KindCompiler:
 
 
 def compile_function(function: Any, *, counts: bool = False) -> MachineCode:
-    """Compile a function of addresses, whose names end in ``_at``, and integers, and those it calls with it.
+    """Compile a function of integers, and of addresses in parameters named ``*_at``, together with what it calls.
 
-    It returns an integer, and is annotated so, or nothing. Code that counts references can allocate, and needs numba
-    wherever it is loaded. So do the wrappers by which Python and C would call it.
+    The function returns nothing, or an integer if it is annotated so. Code that counts references can allocate, but
+    needs numba wherever it is loaded. So would the wrappers through which Python and C call code: there are none.
     """
     code = function.__code__
     words = [types.uint64 if name.endswith("_at") else types.int64 for name in code.co_varnames[: code.co_argcount]]
@@ -93,7 +93,9 @@ def compile_function(function: Any, *, counts: bool = False) -> MachineCode:
     _, _, (machine_code, _) = compiled.library.serialize_using_object_code()
     door = door_to(compiled.fndesc.llvm_func_name, len(words))
     constants = {known.env_name: known.consts for known in compiled._find_referenced_environments()}
-    return MachineCode(bytes(machine_code), door, serialize.dumps(constants))
+    # Numba writes the addresses of some globals into the code; the dispatcher keeps all globals alive.
+    owner = dispatcher if compiled.library.has_dynamic_globals else None
+    return MachineCode(bytes(machine_code), door, serialize.dumps(constants), owner)
 
 
 class _Jitted:
@@ -104,11 +106,11 @@ class _Jitted:
 
     def of(self, function: Any) -> Any:
         if function not in self._done:
-            # The same code in another place: the names of plain functions mean their jitted versions there.
+            # The same code with globals of its own, in which the names of plain functions mean their jitted versions.
             names = dict(function.__globals__)
             cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
             twin = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
-            # Inlined: a call hands over every array as seven words, which takes longer than many a step.
+            # Inlined: a call passes every array as seven words, which takes longer than many a step.
             self._done[function] = numba.njit(error_model="numpy", forceinline=True)(twin)
             names.update(
                 {

@@ -5,7 +5,7 @@
     over      whether the episode has ended and the next step is a reset (``next_step``)
     steps     steps taken in the episode
 
-Together with the rows these are everything an env is, so a snapshot is a copy of them.
+Together with the rows, these are all there is to an env, so a snapshot is a copy of them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from shoal.engines.kernel.actions import ActionIntake
 from shoal.engines.kernel.loading import load_kernel, own_function
 from shoal.engines.kernel.source import HEADER, MODES, NO_LIMIT, columns
 from shoal.engines.kernel.threads import SharedRun
-from shoal.engines.lane import answer
+from shoal.engines.lane import answer, close_env
 from shoal.engines.starting import common_spec, construction_error
 from shoal.faults import Fault, fault_from
 from shoal.seeding import WORDS, set_words, words_of
+from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ _START, _STOP, _SLOT = 4, 5, 6  # words of a call of a loop
 
 
 def _entropy(count: int) -> np.ndarray[Any, Any]:
-    """Generators that nobody has seeded: any state will do, and any increment that is odd."""
+    """Generators that nobody has seeded: any state will do, and any odd increment."""
     words = np.zeros((count, WORDS), np.uint64)
     words[:, :4] = np.random.SeedSequence().generate_state(count * 4, np.uint64).reshape(count, 4)
     words[:, 3] |= np.uint64(1)
@@ -49,12 +50,13 @@ def _entropy(count: int) -> np.ndarray[Any, Any]:
 
 
 class KernelEngine:
-    """Runs compiled envs. A command is carried out when it is submitted, so its result is there at once."""
+    """Runs compiled envs; a command is carried out when it is submitted, so its result is there at once."""
 
     name = "kernel"
     recycled = 0
     gone = ()
     finals_are_columns = True
+    check_requests = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
@@ -93,7 +95,7 @@ class KernelEngine:
         self._ended = np.zeros(self.num_workers, np.int64)
         self._odd = np.zeros(1, np.int64)
         self._odd_word = words(self._odd)
-        # The last seed of each env, for messages; -1 for none, or one that is too large to be remembered.
+        # The last seed of each env, for messages; -1 for none, or for one that is too large to be remembered.
         self._seed_of = np.full(count, -1, np.int64)
         self._tables = [self._table(block) for block in range(layout.blocks)]
         self._step_all = [self._call_for(self._kernel.step_rows, table, self._all_N) for table in self._tables]
@@ -144,7 +146,7 @@ class KernelEngine:
             **{f"action{j}": column for j, column in enumerate(rows.action)},
             **{f"final_info_{name}": column for name, column in rows.final_info.items()},
         }
-        # Columns for final rows exist under same_step only, and the loop touches them under no other rule.
+        # Columns for final rows exist only under same_step, and the loop touches them under no other rule.
         addresses = [arrays[c.name].ctypes.data if c.name in arrays else 0 for c in columns(self.spec)]
         limit = self.config.max_episode_steps
         limit = NO_LIMIT if limit is None else limit
@@ -153,10 +155,11 @@ class KernelEngine:
         return np.array([*head, *addresses], np.uint64)
 
     def has_odd_rows(self, block: int) -> bool:
-        """Whether a row has held NaN, or a reward that is not finite, since this was last asked."""
+        """Whether a row has held NaN or a non-finite reward since the last time this was asked."""
         if not self._odd_word[0]:
             return False
-        self._odd_word[0] = 0
+        if not self._finished:  # else the odd row may be one that nobody has collected yet
+            self._odd_word[0] = 0
         return True
 
     @property
@@ -182,11 +185,15 @@ class KernelEngine:
     ) -> None:
         """Carry out the commands."""
         self._threads.settle()
+        requests = requests or {}
+        for i, wish in requests.items():
+            if wish.incarnation is not None:
+                self._records[i : i + 1] = self._kind_of[i].records(1)
         if command is Command.CALL:
             for i in ids:
-                self._call(i, (requests or {})[i])
+                self._call(i, requests[i])
         elif command is Command.RESET:
-            self._reset(ids, requests or {}, block)
+            self._reset(ids, requests, block)
         elif len(ids) <= _NEVER_SPLIT:
             self._some_N[: len(ids)] = ids
             call = self._step_some[block]
@@ -197,7 +204,7 @@ class KernelEngine:
         self._finished.extend(ids)
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
-        """What has been submitted: it is finished by now."""
+        """What has been submitted, which is finished by now."""
         self.collected, self._finished = self._finished, []
         return self.collected
 
@@ -207,11 +214,11 @@ class KernelEngine:
     def run_slice(
         self, table: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], start: int, stop: int, slot: int
     ) -> None:
-        """Step ``ids[start:stop]``; an env that raises gets a fault, and the loop goes on behind it."""
+        """Step ``ids[start:stop]``; an env that raises gets a fault, and the loop continues after it."""
         self._run(self._call_for(self._kernel.step_rows, table, ids, start, stop, slot), ids, Command.STEP)
 
     def keep_fault(self, error: Exception, ids: np.ndarray[Any, Any], slot: int) -> int:
-        """Keep the fault of the env at which a slice of a step has stopped; returns where to go on."""
+        """Keep the fault of the env at which a slice of a step has stopped; returns where to continue."""
         return self._note_fault(error, ids, Command.STEP, slot)
 
     def serving(self, bell: np.ndarray[Any, Any], slot: int, looks: int) -> Call:
@@ -234,16 +241,18 @@ class KernelEngine:
             self._go_on(call, ids, command)
 
     def _go_on(self, call: Call, ids: np.ndarray[Any, Any], command: Command) -> None:
-        """Keep the fault of the env at which a loop has stopped, and go on behind it, and behind the next."""
+        """Keep the fault of the env at which a loop has stopped, continue after it, and so on until the end."""
         start, slot = call.block[_START], call.block[_SLOT]
         has_stopped = 1
-        while has_stopped:
-            call.block[_START] = self._note_fault(call.error(), ids, command, slot)
-            has_stopped = call.run()
-        call.block[_START] = start
+        try:
+            while has_stopped:
+                call.block[_START] = self._note_fault(call.error(), ids, command, slot)
+                has_stopped = call.run()
+        finally:  # later steps use the same block, and an interrupt must not make them begin halfway
+            call.block[_START] = start
 
     def _note_fault(self, error: BaseException, ids: np.ndarray[Any, Any], command: Command, slot: int) -> int:
-        self._odd_word[0] = 1  # whatever the loop had seen before it stopped here
+        self._odd_word[0] = 1  # to be safe: the loop says what it has seen only at its end
         place = int(self._progress[slot])
         env_id = int(ids[place])
         self.faults[env_id] = self._fault(error, env_id, command)
@@ -258,40 +267,39 @@ class KernelEngine:
         )
 
     def _reset(self, ids: Sequence[int], requests: dict[int, Request], block: int) -> None:
-        for i, wish in requests.items():
-            if wish.incarnation is not None:
-                self._records[i : i + 1] = self._kind_of[i].records(1)
         seeds = {i: request.seed for i in ids if (request := requests.get(i)) and request.seed is not None}
         self._seed(seeds)
-        changed = self._apply_options(requests)
-        good = [i for i in ids if i not in self.faults] if self.faults else ids
-        if good:
-            chosen = self._as_ids(good)
-            self._run(self._call_for(self._kernel.reset_rows, self._tables[block], chosen), chosen, Command.RESET)
-        for i, name in changed:
-            self._records[name][i] = self.kind.reset_options[name]
+        changed: list[tuple[int, str]] = []
+        try:
+            self._apply_options(requests, changed)
+            good = [i for i in ids if i not in self.faults] if self.faults else ids
+            if good:
+                chosen = self._as_ids(good)
+                self._run(self._call_for(self._kernel.reset_rows, self._tables[block], chosen), chosen, Command.RESET)
+        finally:
+            for i, name in changed:
+                self._records[name][i] = self.kind.reset_options[name]
 
     def _seed(self, seeds: dict[int, int]) -> None:
         self._seed_of[list(seeds)] = [seed if seed < 2**63 else -1 for seed in seeds.values()]
         small = {i: seed for i, seed in seeds.items() if seed < _MAX_SEED}
         if small:
-            words = np.empty((len(small) + 1, WORDS), np.uint64)  # and a row for notes
+            words = np.empty((len(small) + 1, WORDS), np.uint64)  # and a scratch row
             numbers = np.fromiter(small.values(), np.uint64, len(small))
             self._seed_rows(numbers.ctypes.data, words.ctypes.data, len(small))
             self._words[list(small)] = words[:-1]
         for i in seeds.keys() - small.keys():
             self._words[i] = words_of(np.random.default_rng(seeds[i]))
 
-    def _apply_options(self, requests: dict[int, Request]) -> list[tuple[int, str]]:
-        changed = []
+    def _apply_options(self, requests: dict[int, Request], changed: list[tuple[int, str]]) -> None:
+        """Set the options of this reset, noting each in ``changed`` beforehand."""
         for i, request in requests.items():
             try:
                 for name, value in checked_options(self.kind, request.options).items():
-                    self._records[name][i] = value
                     changed.append((i, name))
+                    self._records[name][i] = value
             except (TypeError, ValueError) as error:
                 self.faults[i] = self._fault(error, i, Command.RESET)
-        return changed
 
     # ------------------------------------------------------------------ one env
 
@@ -299,12 +307,18 @@ class KernelEngine:
         try:
             if request.call is None:
                 raise ValueError("a call needs something to call")
-            self.extras[env_id] = Extra(value=answer(self._view(env_id), request.call), is_answer=True)
+            view = self._view(env_id)
+            generator = view.np_random
+            value = answer(view, request.call)
+            if view.np_random is not generator:  # the call gave the env another one
+                self._words[env_id] = words_of(view.np_random)
+                self._seed_of[env_id] = -1
+            self.extras[env_id] = Extra(value=value, is_answer=True)
         except Exception as error:
             self.faults[env_id] = fault_from(error, env_id=env_id, phase="call")
 
     def _view(self, env_id: int) -> PlainKernelEnv:
-        """The env as an object. Its generator is a copy: drawing from it does not disturb the env."""
+        """The env as an object, with a copy of its generator: drawing from that does not disturb the env."""
         if env_id not in self._views:
             self._views[env_id] = PlainKernelEnv(self._kind_of[env_id], self._records[env_id : env_id + 1])
         view = self._views[env_id]
@@ -317,17 +331,21 @@ class KernelEngine:
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self, ids: list[int], block: int) -> dict[str, np.ndarray[Any, Any]]:
-        """Everything these envs are, as arrays of their own."""
+        """The whole state of these envs, as arrays of its own."""
         self._threads.settle()
         return {name: array[ids] for name, array in self._state(block).items()}
 
     def restore(self, ids: list[int], block: int, state: dict[str, np.ndarray[Any, Any]]) -> None:
-        """Make these envs what others, or they themselves, were."""
+        """Put these envs into a state that others, or they themselves, were in."""
+        self._threads.settle()
         for name, array in self._state(block).items():
             array[ids] = state[name]
+        # Whether a reset is due depends on this pool's rule, not on that of the pool that the snapshot is from.
+        ended = (state["terminated"] | state["truncated"]) & ~state["first"]
+        self._over[ids] = ended & (self.config.autoreset is Autoreset.NEXT_STEP)
 
     def _state(self, block: int) -> dict[str, np.ndarray[Any, Any]]:
-        """Everything that envs are, by the names that the loop has for it."""
+        """The whole state of all envs, under the names that the loop has for it."""
         return {
             "records": self._records,
             "words": self._words,
@@ -344,18 +362,18 @@ class KernelEngine:
         return self.name
 
     def worker_rss_bytes(self) -> tuple[int, ...]:
-        """None: the envs live in this process."""
+        """Empty: the envs live in this process."""
         return ()
 
     def close(self) -> None:
-        """End the threads and whatever draws."""
+        """End the threads, and close whatever has drawn pictures."""
         self._threads.close()
-        for view in self._views.values():
-            view.close()
+        for env_id, view in self._views.items():
+            close_env(env_id, view)
         self._views.clear()
 
     def release(self) -> None:
         """Let go of the rows."""
         self.__dict__.pop("rows", None)
         self._tables = []
-        self._step_all, self._step_some = [], []  # they know the rows by their addresses
+        self._step_all, self._step_some = [], []  # they hold the addresses of the rows

@@ -1,7 +1,7 @@
-"""Why an env cannot be compiled, said in terms of its author's own lines.
+"""Explains why an env cannot be compiled, in terms of its author's own lines.
 
-When the batch loop fails to compile, the author's functions are compiled alone, so that the error is about them and
-not about the loop around them.
+If the batch loop fails to compile, the author's functions are compiled on their own, so that the error is about them
+and not about the loop around them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMING = {"LOAD_ATTR", "STORE_ATTR", "LOAD_METHOD", "LOAD_GLOBAL"}
 
 
 def explain(kind: KernelEnv, spec: EnvSpec, jitted: Callable[[Any], Any]) -> None:
-    """Raise ``SpecError`` if ``reset`` or ``step`` cannot be compiled by itself, or returns the wrong thing."""
+    """Raise ``SpecError`` if ``reset`` or ``step`` cannot be compiled on its own, or returns the wrong thing."""
     record, rng = numba.from_dtype(kind.record_dtype()), RngType()
     obs = _argument(spec.observation, leaves_tuple(kind.observation_space, "Obs"), written=True)
     action = _argument(spec.action, leaves_tuple(kind.action_space, "Action"), written=False)
@@ -78,7 +78,7 @@ def _argument(tree: SpaceTree, group: Any, *, written: bool) -> Any:
 
 
 def _readable(error: Exception) -> str:
-    """The text of an error without colours, and without the lines that speak of its own calls."""
+    """The text of an error without colours, and without the lines about numba's own calls."""
     lines = _COLOURS.sub("", str(error)).splitlines()
     return "\n".join(line for line in lines if not line.startswith("During:")).strip()
 

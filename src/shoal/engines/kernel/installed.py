@@ -1,4 +1,4 @@
-"""Whether numba is there, without importing it."""
+"""Whether numba is installed and works, if possible without importing it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shoal.engines.kernel import shelf
 def has_numba() -> bool:
     """Whether kernels can be compiled here.
 
-    To import numba takes longer than to start a pool, and with code on the shelf nobody needs it. So that these
-    versions go together is found out once, and kept.
+    Importing numba takes longer than starting a pool, and with code on the shelf nobody needs it. So once these
+    versions have been found to work together, that is remembered.
     """
     found = importlib.util.find_spec("numba")
     if found is None:
@@ -32,17 +32,17 @@ def has_numba() -> bool:
 
 
 def imports_numba() -> bool:
-    """Whether it can be imported here and now."""
+    """Whether numba can be imported here and now."""
     try:
         importlib.import_module("numba")
-    except ImportError:  # not there, or not made for the numpy that is
+    except ImportError:  # not installed, or not made for the installed numpy
         return False
     return True
 
 
 @cache
 def _sign_of(origin: str | None) -> str:
-    from importlib import metadata  # only here: it takes as long to import as half of shoal
+    from importlib import metadata  # only here: importing it takes as long as half of shoal
 
     installed = [origin, metadata.version("numba"), np.__version__, platform.python_version()]
     return f"numba_{sha256(repr(installed).encode()).hexdigest()[:20]}.works"

@@ -1,4 +1,4 @@
-"""Words of compiled code that Python has none for: addresses, and memory that another thread is watching."""
+"""What compiled code needs and Python has no words for: addresses, and memory that another thread is watching."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from numba.core.typing.npydecl import parse_dtype
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-# Where numpy's C interface has these fields of an array object: behind what every object begins with.
+# The offsets of these fields of an array object in numpy's C interface: after what every object begins with.
 _DATA = object.__basicsize__
 _FLAGS = _DATA + 6 * 8
 
-# What the loops of envs use of this.
+# The names that the loops of envs use.
 NAMES = ("array_at", "read_word", "write_word")
 
 
 @intrinsic
 def array_at(_: Any, address: Any, shape: Any, dtype: Any) -> Any:
-    """The array of this shape and dtype that lies at an address, which nobody owns: no references are counted."""
+    """The array of this shape and dtype at an address; nobody owns it, so no references are counted."""
     array_type = types.Array(parse_dtype(dtype), len(shape), "C")
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -45,7 +45,7 @@ def array_at(_: Any, address: Any, shape: Any, dtype: Any) -> Any:
 
 @intrinsic
 def data_of(_: Any, object_at: Any) -> Any:
-    """Where the data of an array object lie."""
+    """The address of an array object's data."""
 
     def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _field(builder, args[0], _DATA, cgutils.ir.IntType(64))
@@ -55,7 +55,7 @@ def data_of(_: Any, object_at: Any) -> Any:
 
 @intrinsic
 def flags_of(_: Any, object_at: Any) -> Any:
-    """The flags of an array object, as numpy numbers them: 1 if its items lie one behind the other."""
+    """The flags of an array object, as numpy numbers them: 1 is set if it is C-contiguous."""
 
     def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _field(builder, args[0], _FLAGS, cgutils.ir.IntType(32))

@@ -1,4 +1,4 @@
-"""Compiled functions: found on the shelf, or else compiled and put there.
+"""Compiled functions: found on the shelf, or else compiled and, if another process can use them, put there.
 
 Only what is not on the shelf needs numba, which takes longer to import than a pool takes to start without it.
 """
@@ -39,7 +39,7 @@ class Kernel:
     Attributes:
         step_rows: ``step_rows(table, ids, start, stop, slot)`` steps rows ``ids[start:stop]``; arrays by address.
         reset_rows: The same for resets.
-        serving: Loads ``serve_rows(bell, slot, looks)``, which steps slices as its bell is rung.
+        serving: Loads ``serve_rows(bell, slot, looks)``, which steps a slice whenever its bell rings.
     """
 
     step_rows: Function
@@ -58,7 +58,7 @@ def load_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
 
 
 def load_function(module: str, name: str, dtype: np.dtype[Any] | None = None) -> Function:
-    """A function of a module that is imported only if it has to be compiled; made for a dtype if it depends on one."""
+    """A compiled function, made for a dtype if it depends on one; its module is imported only to compile it."""
 
     def compiled() -> MachineCode:
         from shoal.engines.kernel.compiling import compile_function
@@ -82,8 +82,8 @@ def _text_of(module: str) -> str:
     return Path(found.origin).read_text("utf-8")
 
 
-def kind_digest(kind: KernelEnv, source: str) -> str:
-    """A name for the code of a kind."""
+def kind_digest(kind: KernelEnv, source: str) -> str | None:
+    """A name for the code of a kind; None if it uses what cannot be named."""
     spaces = [repr(list(space)) for space in (kind.observation_space, kind.action_space) if isinstance(space, Dict)]
     return digest_of(source, repr(kind.record_dtype()), *spaces, functions=(kind.reset, kind.step))
 
@@ -106,7 +106,9 @@ class _KindCode:
         return KindCompiler(self._kind, self._spec, self._source)
 
 
-def _loaded(name: str, digest: str, compile_it: Callable[[], MachineCode]) -> Function:
+def _loaded(name: str, digest: str | None, compile_it: Callable[[], MachineCode]) -> Function:
+    if digest is None:
+        return Function(compile_it())
     file = f"{name}_{digest}.code"
     kept = shelf.find(file)
     if kept is not None:
@@ -115,5 +117,6 @@ def _loaded(name: str, digest: str, compile_it: Callable[[], MachineCode]) -> Fu
         except CodeError as error:
             _log.warning("compiling %s anew, since %s cannot be used: %s", name, shelf.cache_folder() / file, error)
     code = compile_it()
-    shelf.keep(file, code.to_bytes())
+    if code.owner is None:
+        shelf.keep(file, code.to_bytes())
     return Function(code)

@@ -1,9 +1,9 @@
-"""Machine code that is kept as bytes, and called from Python without what has compiled it.
+"""Machine code that is kept as bytes, and called from Python without its compiler.
 
-Numba takes longer to import than everything else together, and code that is compiled already needs no numba: LLVM
-alone loads it. So a unit of code is two object files: the function as numba has compiled it, and a door to it. The
-function wants an argument for each of its numbers, one for its result and one for its error, and to hand over so many
-takes ctypes longer than many a step takes. The door wants the address of a block of words that has them all:
+Numba takes longer to import than everything else together, and code that has been compiled needs no numba: LLVM alone
+can load it. So a unit of code is two object files: the function as numba has compiled it, and a door to it. The
+function takes an argument for each of its numbers, one for its result and one for its error, and passing that many
+takes ctypes longer than many a step takes. The door takes the address of a block of words that holds them all:
 
     block[0]    result        block[1]    what went wrong        block[2:]    the arguments
 """
@@ -38,26 +38,30 @@ class CodeError(Exception):
 
 
 class MachineCode(NamedTuple):
-    """A compiled function, as it is kept.
+    """A compiled function, in the form in which it can be kept.
 
     Attributes:
         function: An object file for this very processor.
-        door: Another one.
-        constants: Objects that the function needs to make others of them, where it does: a dict, by numba's serializer.
+        door: The object file of the door to it.
+        constants: Objects from which the function makes others, if it does: a dict, packed by numba's serializer.
+        owner: Keeps the objects alive whose addresses are in the code, such as large arrays. None if there are none;
+            otherwise, the code is good for this process alone.
     """
 
     function: bytes
     door: bytes
     constants: bytes
+    owner: Any = None
 
     def to_bytes(self) -> bytes:
-        """To be kept in a file."""
-        rest = b"".join(len(part).to_bytes(_SIZE_BYTES, "little") + part for part in self)
+        """The code as bytes to be kept in a file, unless it has an owner."""
+        parts = (self.function, self.door, self.constants)
+        rest = b"".join(len(part).to_bytes(_SIZE_BYTES, "little") + part for part in parts)
         return sha256(rest).digest() + rest
 
     @classmethod
     def from_bytes(cls, kept: bytes) -> MachineCode:
-        """What ``to_bytes`` has kept.
+        """The code behind ``to_bytes``.
 
         Raises:
             CodeError: If the bytes are damaged: what they would do is anybody's guess.
@@ -74,7 +78,7 @@ class MachineCode(NamedTuple):
 
 
 def door_to(symbol: str, num_arguments: int) -> bytes:
-    """The door to a function that has been compiled by numba, under this symbol."""
+    """The door to a function that numba has compiled under this symbol."""
     words = range(num_arguments)
     loads = "\n".join(
         f"%at{i} = getelementptr i64, ptr %block, i64 {i + 2}\n%word{i} = load i64, ptr %at{i}" for i in words
@@ -94,7 +98,7 @@ def door_to(symbol: str, num_arguments: int) -> bytes:
 
 
 def processor() -> str:
-    """What code is made for: it runs on no other processor."""
+    """The processor that code is made for: it runs on no other."""
     return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 
@@ -102,7 +106,7 @@ class Function:
     """Machine code, ready to be called.
 
     Raises:
-        CodeError: If it calls what is not there.
+        CodeError: If it calls something that does not exist.
     """
 
     def __init__(self, code: MachineCode) -> None:
@@ -117,8 +121,8 @@ class Function:
         engine.add_object_file(door)
         engine.finalize_object()
         self._enter: Any = _DOOR_TYPE(engine.get_function_address(_DOOR))
-        # The engine owns the memory of the code: it has to stay for as long as anybody may call it.
-        self._enter.owners = [engine, *_hand_over(engine, code.constants)]
+        # The engine owns the memory of the code, so it has to live for as long as anybody may call the code.
+        self._enter.owners = [engine, code.owner, *_hand_over(engine, code.constants)]
 
     def bind(self, *arguments: int) -> Call:
         """A call with these arguments, to be made many times, by one thread at a time."""
@@ -133,8 +137,8 @@ class Call:
     """A function and its arguments.
 
     Attributes:
-        run: Makes the call; not 0 if it has failed. Here and not a method, because a call from Python to Python takes
-            as long as the step of an env.
+        run: Makes the call; nonzero if it has failed. An attribute rather than a method, because a call from Python
+            to Python takes as long as the step of an env.
         block: Result, trouble and arguments, which may be changed between calls.
     """
 
@@ -145,13 +149,13 @@ class Call:
         self.run: Callable[[], int] = partial(enter, ctypes.byref(self.block))
 
     def __call__(self) -> int:
-        """Make the call, and give back the result or raise."""
+        """Make the call, and return the result or raise."""
         if self.run():
             raise self.error()
         return int(self.block[0])
 
     def error(self) -> BaseException:
-        """What the function has raised in the call that has just failed, with its line in the traceback."""
+        """What the function raised in the call that has just failed, with its line in the traceback."""
         return _error(self.block[1]) if self.block[1] else SystemError("compiled code has failed, and does not say why")
 
 
@@ -166,7 +170,7 @@ def _target() -> Any:
 
 
 def _machine() -> Any:
-    """This processor, with the options for code that is loaded where it lies. An engine wants one of its own."""
+    """A target machine for this processor, with the options for code that is loaded in place; each engine needs one."""
     target = _target()
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),
@@ -179,9 +183,9 @@ def _machine() -> Any:
 
 
 def _wanted(part: Any) -> Iterator[str]:
-    """The symbols that code expects to find where it is loaded; LLVM ends the process if one is not there.
+    """The symbols that code expects to find where it is loaded; LLVM ends the process if one is missing.
 
-    Of what is no ELF file this says that it wants something nobody has.
+    For anything but an ELF file, this yields a name that nobody has.
     """
     sections = {section.name(): section.data() for section in part.sections()}
     table, names = sections.get(b".symtab"), sections.get(b".strtab")
@@ -198,7 +202,7 @@ def _missing(names: list[str]) -> list[str]:
 
 
 def _offer_numba() -> None:
-    """Have numba's own functions known by name: those that allocate, print and so on."""
+    """Make numba's own functions known by name: those that allocate, print and so on."""
     from numba.core.registry import cpu_target
     from numba.core.runtime import rtsys
 
@@ -206,9 +210,9 @@ def _offer_numba() -> None:
 
 
 def _hand_over(engine: Any, constants: bytes) -> Iterator[Any]:
-    """Give code the objects that it makes others with, for messages that it puts together and prints."""
+    """Give code the objects from which it makes others, for messages that it puts together and prints."""
     if "numba" not in sys.modules:
-        return  # it does not
+        return  # code that does without numba makes none
     from numba.core import serialize
     from numba.core.environment import Environment
 
@@ -237,23 +241,34 @@ class _Trouble(ctypes.Structure):
 def _error(address: int) -> BaseException:
     trouble = _Trouble.from_address(address)
     kept = ctypes.string_at(trouble.pickled, trouble.size)
-    # Numba has put the error away, and knows how to get it out again.
+    # Numba has packed the error, and knows how to unpack it.
     from numba.core import serialize
 
-    if trouble.num_values:  # some of its arguments were not known before it ran
+    if trouble.num_values:  # some of its arguments were not known before the code ran
         box = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(trouble.box)
         kind, arguments, place = serialize.runtime_build_excinfo_struct(kept, box(trouble.values))
     else:
         kind, arguments, place = serialize.loads(kept)
-    error: BaseException = (kind or RuntimeError)(*arguments)
+    error: BaseException = _own_class(kind or RuntimeError)(*arguments)
     return error if place is None else _raised_at(error, *place)
+
+
+def _own_class(kind: type[BaseException]) -> type[BaseException]:
+    """The class that this process has under the name of the given one, so that ``except`` knows it.
+
+    A class of the main program is kept as a whole in the code, and unpacking it makes another class.
+    """
+    found: Any = sys.modules.get(kind.__module__)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else kind
 
 
 def _raised_at(error: BaseException, function: str, file: str, line: int) -> BaseException:
     """The error as if Python had raised it in the author's own line."""
     tree = ast.parse("raise error")
     for node in ast.walk(tree):
-        # All of the line, or Python would underline the part that these two words would take.
+        # The whole line, or Python would underline the part that these two words take up.
         vars(node).update(lineno=line, end_lineno=line, col_offset=0, end_col_offset=_WHOLE_LINE)
     code = compile(tree, file, "exec").replace(co_name=function)
     try:

@@ -1,7 +1,7 @@
-"""What shoal itself has compiled, whatever the env: seeding, waiting for bells, looking at actions and rows.
+"""What shoal compiles whatever the env: seeding, waiting for bells, checking actions and rows.
 
-Like the loops of envs these take addresses and numbers and nothing else, so that they need no numba once compiled.
-Parameters whose names end in ``_at`` are addresses. What depends on a dtype is made for it.
+Like the loops of envs, these functions take nothing but addresses and numbers, so they need no numba once compiled.
+Parameters whose names end in ``_at`` are addresses. A function that depends on a dtype is made for each dtype.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from shoal.engines.kernel.intrinsics import array_at, data_of, flags_of, read_wo
 from shoal.engines.kernel.random import seed_words
 from shoal.seeding import WORDS
 
-_IN_A_ROW = 1  # the flag of arrays whose items lie one behind the other
+_IN_A_ROW = 1  # numpy's flag of C-contiguous arrays
 
 
 def seed_rows(seeds_at: Any, words_at: Any, count: int) -> None:
-    """The first words of the generators of so many seeds. Behind them is a row for notes."""
+    """Write the first words of the generators for ``count`` seeds; the row after them is scratch space."""
     words = array_at(words_at, (count + 1, WORDS), np.uint64)
     seed_words(array_at(seeds_at, (count,), np.uint64), words[:count], words[count])
 
 
 def await_done(bells_at: Any, count: int, looks: int) -> int:
-    """Wait until every helper is done; 0 if that takes more than so many looks."""
+    """Wait until every helper is done; 0 if that takes too many looks."""
     bells = array_at(bells_at, (count, BELL_WORDS), np.int64)
     for k in range(count):
         bell = bells[k]
@@ -40,14 +40,14 @@ def await_done(bells_at: Any, count: int, looks: int) -> int:
 def refuse_infinite(rewards_at: Any, count: int) -> None:
     """Fail if a reward is not finite."""
     is_odd = False
-    for reward in array_at(rewards_at, (count,), np.float64):  # without a way out: several are looked at in one go
+    for reward in array_at(rewards_at, (count,), np.float64):  # no early exit, so that several are checked at once
         is_odd |= not isfinite(reward)
     if is_odd:
         raise ValueError("not finite")
 
 
 def refuse_nan(dtype: np.dtype[Any]) -> Any:
-    """A function that fails if numbers of a dtype are none."""
+    """A function that fails if any of an array's numbers, of this dtype, is NaN."""
 
     def refuse(numbers_at: Any, size: int) -> None:
         is_odd = False
@@ -60,12 +60,12 @@ def refuse_nan(dtype: np.dtype[Any]) -> Any:
 
 
 def take(dtype: np.dtype[Any]) -> Any:
-    """A function that takes in actions of a dtype."""
+    """A function that takes in actions of this dtype."""
 
     def take_batch(object_at: Any, size: int, column_at: Any, lowest_at: Any, highest_at: Any, width: int) -> None:
         """Copy the numbers of an array object, of this size and dtype, to a column.
 
-        It fails, and copies nothing, if they do not lie in a row, or one is out of range.
+        It fails, and copies nothing, if the array is not contiguous, or a number is out of range.
         """
         if not flags_of(object_at) & _IN_A_ROW:
             raise ValueError("not in a row")
@@ -76,7 +76,7 @@ def take(dtype: np.dtype[Any]) -> Any:
         # Written so that NaN, for which every comparison is false, is out of range.
         if width == 1:
             inside = 0
-            for number in given:  # without a way out, so that several are looked at in one go
+            for number in given:  # no early exit, so that several are checked at once
                 inside += (lowest[0] <= number) & (number <= highest[0])
             if inside < size:
                 raise ValueError("out of range")

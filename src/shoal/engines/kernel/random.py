@@ -1,7 +1,7 @@
 """Numpy's random numbers inside compiled code: the same methods, the same bits, one generator per env.
 
     seed_words     seeds -> (N, 6) words          what Generator(PCG64(SeedSequence(seed))) starts with
-    rng_at         one row of words -> rng        in compiled code; draws move the row along
+    rng_at         one row of words -> rng        in compiled code; drawing moves the row along
     rng.random()   uniform, integers, standard_normal, normal, shuffle, permutation
 
 An env keeps six words: the 128-bit state of PCG64 and its 128-bit increment, high half first, then the 32 bits
@@ -37,7 +37,7 @@ _STATE_START, _STATE_FACTOR = np.uint64(0x8B51F9DD), np.uint64(0x58F38DED)
 _MIX_LEFT, _MIX_RIGHT = np.uint64(0xCA01F9DD), np.uint64(0x4973F715)
 
 _WORDS_TYPE = types.Array(types.uint64, 1, "C")
-# Without counts of references, of which there are none here, code needs no numba where it is loaded.
+# Without reference counting, for which there is no need here, code needs no numba where it is loaded.
 _exact = njit(nogil=True, fastmath=False, error_model="numpy", _nrt=False)
 
 
@@ -68,7 +68,7 @@ def rng_at(_typing: Any, words: Any) -> Any:
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         row = context.make_array(words)(context, builder, arguments[0])
-        # Without an owner nothing is counted. The count is atomic and one for all rows: threads would fight for it.
+        # Without an owner, nothing is counted. The count is atomic and shared by all rows: threads would fight for it.
         row.meminfo = cgutils.get_null_value(row.meminfo.type)
         rng = cgutils.create_struct_proxy(signature.return_type)(context, builder)
         rng.words = row._getvalue()
@@ -125,7 +125,7 @@ def _bits32(words: Words) -> np.uint64:
 
 @_exact
 def _up_to_32(words: Words, last: np.uint64) -> np.uint64:
-    """Lemire's method: the high half of a product, drawn again where some results would come up more often."""
+    """Lemire's method: the high half of a product, drawn again where some results would come up too often."""
     count = last + _ONE
     scaled = _bits32(words) * count
     if scaled & _LOW32 < count:
@@ -171,7 +171,7 @@ def _integer(words: Words, low: Any, high: Any) -> np.int64:
 
 @_exact
 def _shuffle(words: Words, x: Any) -> None:
-    """Swap each item with one up to it. Here numpy does not scale a draw: it cuts it to size until it fits."""
+    """Swap each item with one up to it; here numpy does not scale a draw: it masks draws until one fits."""
     mask = _LOW32
     for i in range(len(x) - 1, 0, -1):
         last = np.uint64(i)
@@ -220,7 +220,7 @@ def _standard_normal(words: Words) -> float:
         if place < ki_double[layer]:
             return x
         if layer == _ZERO:
-            # The sign of the tail is another bit than that of the layers.
+            # The tail takes its sign from another bit than the layers do.
             tail = _normal_tail(words)
             return -tail if place >> 8 & _ONE else tail
         lower, upper = fi_double[layer], fi_double[layer - _ONE]
@@ -236,7 +236,7 @@ def _normal(words: Words, loc: float, scale: float) -> float:
 
 
 def _expect(method: str, *kinds: type, **arguments: Any) -> None:
-    """Refuse other types at compile time; an argument that was left out is Omitted or its default itself."""
+    """Refuse other types at compile time; an argument that was left out is Omitted, or the default itself."""
     for name, given in arguments.items():
         if isinstance(given, types.Type) and not isinstance(given, (*kinds, types.Omitted)):
             wanted = " or ".join(kind.__name__ for kind in kinds)
@@ -364,7 +364,7 @@ def _start(words: Words, pool: Words) -> None:
 def seed_words(seeds: Words, out: Words, pool: Words) -> None:
     """Fill ``out`` (n, 6) with what ``Generator(PCG64(SeedSequence(seed)))`` starts with, for n uint64 seeds.
 
-    ``pool`` has room for four words of notes.
+    ``pool`` is scratch space for four words.
     """
     for i in range(len(seeds)):
         _fill_pool(pool, seeds[i])

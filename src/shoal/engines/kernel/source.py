@@ -1,14 +1,14 @@
 """The batch loop of one kind of kernel env, as source.
 
 The loop is written out for each kind, because its leaves, fields and shapes are known: what numba compiles has no
-lists to walk and no branches on types. It reads where everything lies from a table of addresses, so that a call
-hands over five numbers whatever the env:
+lists to walk and no branches on types. It finds everything through a table of addresses, so that a call passes five
+numbers whatever the env:
 
     table[0]    number of envs          table[1]  autoreset mode        table[2]  time limit
     table[3]    whether a reward must be finite
     table[4:]   addresses of columns, in the order of ``columns``
 
-It raises ``odd[0]`` when a row has a number that is none, so that nobody has to look for one in all the others.
+It sets ``odd[0]`` when a row has held NaN or a reward that is not finite, so that nobody has to search all rows.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _shape(column: Column) -> str:
 
 
 def _value(tree: SpaceTree, maker: str, prefix: str) -> str:
-    """An observation or action in the form that the author's functions take."""
+    """An observation or action in the form that the author's functions expect."""
     items = [f"{prefix}{j}[i]" for j in range(len(tree.leaves))]
     if tree.is_single:
         return items[0]
@@ -138,7 +138,7 @@ def _value(tree: SpaceTree, maker: str, prefix: str) -> str:
 
 
 def _assign(target: str, value: str, shape: tuple[int, ...], row: str = "") -> str:
-    """Copy a value, or a row of another column, into a row: number by number, since shapes are not to be compared."""
+    """Copy a value, or a row of another column, into a row: number by number, so that no shapes are compared."""
     axes = [f"a{k}" for k in range(len(shape))]
     loops = [f"for a{k} in range({size}):\n{{indent}}{'    ' * (k + 1)}" for k, size in enumerate(shape)]
     places = [row, *axes] if row else axes
@@ -150,7 +150,7 @@ def _lines(statements: list[str], indent: int) -> str:
     return "\n".join(" " * indent + statement.format(indent=" " * indent) for statement in statements)
 
 
-# The row of an env that has just been reset, on demand or by itself.
+# The row of an env that has just been reset, on demand or automatically.
 _FIRST_ROW = (
     "over[i] = False",
     "steps[i] = 0",
@@ -165,6 +165,8 @@ _TEMPLATE = """\
 from math import isfinite
 
 import numpy as np
+
+from shoal.errors import SpecError
 
 
 def step_rows(table_at, ids_at, start, stop, slot):
@@ -188,8 +190,12 @@ def step_rows(table_at, ids_at, start, stop, slot):
             continue
         gain, ended = step(env, {action}, rng, obs)
         if not isfinite(gain):
+            if strict and gain > 0:  # the text is complete, or putting it together would take numba
+                raise SpecError("reward: expected a finite number, got inf")
+            if strict and gain < 0:
+                raise SpecError("reward: expected a finite number, got -inf")
             if strict:
-                raise ValueError("reward: expected a finite number")
+                raise SpecError("reward: expected a finite number, got nan")
             strange = True
         count = steps[i] + 1
         cut = count >= limit

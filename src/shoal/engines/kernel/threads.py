@@ -1,11 +1,11 @@
 """Sharing a large batch between threads, when that has proved to be faster.
 
-Compiled loops run without the GIL, so slices of a batch can run side by side. Whether it pays depends on the env, the
-machine, and what the program does between two batches; so both ways are tried with the caller's own batches, timed
+Compiled loops run without the GIL, so slices of a batch can run side by side. Whether that pays depends on the env, the
+machine, and what the program does between two batches. So both ways are tried with the caller's own batches, timed
 from one batch to the next, and tried again now and then.
 
-A helper that has done its slice watches its bell for about as long as a batch takes (``bells``), and then sleeps. A
-pool that is idle costs nothing.
+A helper that has done its slice watches its bell for about as long as a batch takes (``bells``), and then sleeps. An
+idle pool costs nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Work(Protocol):
         """Step ``ids[start:stop]``; an env that raises gets a fault."""
 
     def keep_fault(self, error: Exception, ids: _Array, slot: int) -> int:
-        """Keep the fault of the env at which a slice has stopped; returns where to go on."""
+        """Keep the fault of the env at which a slice has stopped; returns where to continue."""
 
     def serving(self, bell: _Array, slot: int, looks: int) -> Callable[[], Any]:
         """The compiled call in which a helper watches its bell and steps slices."""
@@ -57,10 +57,10 @@ class SharedRun:
     Args:
         work: What there is to share.
         num_threads: How many threads there may be, the caller's included.
-        cpus: Where the others are to run, given out in turn. The caller's own is the caller's business.
+        cpus: CPUs for the other threads, assigned in turn; where its own thread runs is the caller's business.
 
     Attributes:
-        num_threads: See there.
+        num_threads: How many threads there may be, the caller's included.
     """
 
     def __init__(self, work: Work, num_threads: int, cpus: Sequence[int] | None = None) -> None:
@@ -86,7 +86,7 @@ class SharedRun:
         self._choice.note_run()
 
     def settle(self) -> None:
-        """Wait for slices that an interrupt has left running: they move the same envs."""
+        """Wait for slices that an interrupt has left running: they step the same envs."""
         if self._helpers:
             with self._lock:
                 self._settle()
@@ -97,13 +97,13 @@ class SharedRun:
         return self._choice.splits
 
     def _run_split(self, table: _Array, ids: _Array) -> None:
-        # Closing has to wait for its turn: a helper that is told to end does no slice.
+        # Closing has to wait its turn: a helper that is told to end does no more slices.
         with self._lock:
             self._settle()
             if not self._helpers:
                 self._start()
             for helper in self._helpers:
-                helper.error = None  # of a batch that was interrupted
+                helper.error = None  # may be left over from a batch that was interrupted
             mine, *others = shares(len(ids), self.num_threads)
             for helper, share in zip(self._helpers, others, strict=True):
                 helper.post(table, ids, share)
@@ -144,7 +144,7 @@ def _end(helpers: list[Helper]) -> None:
 
 
 class Choice:
-    """Finds out whether to split, by the time from one batch to the next."""
+    """Finds out whether to split batches, from the time between one batch and the next."""
 
     def __init__(self) -> None:
         self.splits = False
@@ -155,7 +155,7 @@ class Choice:
         self._kept_s = _KEPT_S
 
     def is_split(self) -> bool:
-        """How to run the batch that is about to start."""
+        """Whether to split the batch that is about to start."""
         if self._left:
             self._left -= 1
             return self.splits
@@ -173,7 +173,7 @@ class Choice:
         return turn % 2 == 1
 
     def note_run(self) -> None:
-        """A batch of the trial has run alone; if it was short, nothing else is to be tried."""
+        """Note that a batch has run in one thread; if that was quick, splitting is not worth trying."""
         if not self._left and self._started and perf_counter() - self._started < _WORTH_TRYING_S:
             self._best[0] = min(self._best[0], _WORTH_TRYING_S)
             self._decide(False)
@@ -203,16 +203,16 @@ class Helper:
         self._thread.start()
 
     def post(self, table: _Array, ids: _Array, share: range) -> None:
-        """Give it a slice, and wake it if it sleeps."""
+        """Give the helper a slice, and wake it if it sleeps."""
         bell, job = self._bell, self._job
         if job is None or job[0] is not table or job[1] is not ids or share != self._share:
-            # An interrupt in the next lines must not make the bell and the job differ unnoticed.
+            # An interrupt in the next lines must not leave the bell and the job in disagreement unnoticed.
             self._job = None
             bell[TABLE], bell[IDS] = table.ctypes.data, ids.ctypes.data
             bell[START], bell[STOP] = share.start, share.stop
             self._job, self._share = (table, ids), share
         bell[POSTED] += 1
-        # The GIL makes this and the last lines of ``_live`` take turns, so no slice is left beside a sleeper.
+        # The GIL makes this and the last lines of ``_live`` take turns, so no slice is left to a sleeping helper.
         if self._is_asleep:
             self._is_asleep = False
             self._wake.put(True)
@@ -245,6 +245,6 @@ class Helper:
         self._bell[DONE] = self._bell[POSTED]
 
     def end(self) -> None:
-        """End the thread, which has nothing to do."""
+        """End the thread, which must be idle."""
         self._wake.put(False)
         self._thread.join()

@@ -3,8 +3,8 @@
     over    whether the episode has ended and the next step is a reset (``next_step``)
     steps   steps taken in the episode
 
-It does to the rows of a ``BatchSim`` what ``Slot`` does to one env, and is held against it row by row by a law test.
-Nothing is kept of a step that fails: the counts move when the row is complete.
+It does to the rows of a ``BatchSim`` what ``Slot`` does to one env, and a law test compares the two row by row.
+Nothing is kept of a step that fails: the counts move only when the row is complete.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Boundary:
     """Steps and resets some or all envs of a simulator and completes their rows.
 
     Attributes:
-        over: See the module's text.
-        steps: See the module's text.
-        seeds: The last seed of each env, for messages; -1 for none, or one that is too large to be remembered.
+        over: Whether each env's episode has ended and its next step is a reset.
+        steps: Steps that each env has taken in its episode.
+        seeds: The last seed of each env, for messages; -1 for none, or for one that is too large to be remembered.
     """
 
     def __init__(self, config: EngineConfig, sim: BatchSim, rows: Rows) -> None:
@@ -86,14 +86,14 @@ class Boundary:
     # ------------------------------------------------------------------ the two things that happen to envs
 
     def _go_on(self, ids: Ids, columns: Columns) -> Errors:
-        """Begin the episodes that follow on those that have ended."""
+        """Begin the episodes that follow those that have ended."""
         if self._next_episode is None:
             return self._sim.reset(ids, {}, {}, columns)
         errors: Errors = self._next_episode(ids, columns)
         return errors
 
     def _begin(self, ids: Ids, errors: Errors, rows: _Block) -> Errors:
-        """Note resets. Envs that failed are where they were, with an episode that has no steps yet."""
+        """Note resets; envs that failed are where they were, in an episode that has no steps yet."""
         good = _without(ids, errors)
         rows.begin(good)
         self.steps[good] = 0
@@ -122,7 +122,7 @@ class Boundary:
             rows.lower("truncated", which)
         if self._limit is None:
             return False
-        # No env can get there any sooner, so there is no need to look before.
+        # No env can get there any sooner, so there is no need to check before.
         self._margin -= 1
         if self._margin > 0:
             return False
@@ -158,12 +158,12 @@ class Boundary:
     # ------------------------------------------------------------------ as arrays
 
     def interrupted(self, error: BaseException, ids: Sequence[int], phase: str) -> Faults:
-        """Faults of envs in which nobody knows how far a call has come: what they have is no row."""
+        """Faults of envs for which nobody knows how far a call has got: what they have is not a valid row."""
         steps = self.steps
         return {i: self._fault(error, i, phase, int(steps[i])) for i in ids}  # type: ignore[arg-type]
 
     def state(self, block: int) -> dict[str, Array]:
-        """Everything that is kept for envs beside the simulator, rows included, as live arrays."""
+        """Everything that is kept for envs outside the simulator, rows included, as live arrays."""
         rows = self._blocks[block]
         return {
             "over": self.over,
@@ -183,7 +183,7 @@ class Boundary:
         self._blocks, self._actions, self._final, self._final_info = [], [], [], {}
 
     def note_restore(self) -> None:
-        """The state was written over."""
+        """Note that the state was overwritten."""
         self._is_anyone_over = bool(self.over.any())
         self._margin = 0
         for rows in self._blocks:
@@ -194,11 +194,11 @@ class _Block:
     """One generation of rows.
 
     Attributes:
-        are_up: Which flags may be up in some row. As a rule none is, and then there is none to take down.
+        are_up: Which flags may be up in some row. Usually none is, and then there is none to take down.
     """
 
     def __init__(self, rows: Rows, block: int) -> None:
-        # Of several blocks, one takes over rows of another when only some envs move.
+        # With several blocks, one takes over rows of another when only some envs move.
         self._is_only = rows.layout.blocks == 1
         self.are_up = {"first": True, "truncated": True}
         self.elapsed = rows.elapsed[block]
@@ -221,7 +221,7 @@ class _Block:
             self.are_up[flag] = not (which is _ALL and self._is_only)
 
     def begin(self, ids: Ids) -> None:
-        """What the first row of an episode says beside its observation."""
+        """Write what the first row of an episode says besides its observation."""
         self.columns.reward[ids] = 0.0
         self.terminated[ids] = self.truncated[ids] = False
         self.elapsed[ids] = 0

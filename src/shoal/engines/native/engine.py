@@ -1,12 +1,13 @@
 """The native engine: one simulator for all envs of a pool, on threads of its own.
 
 A step of the whole pool is one call of the simulator in the caller's thread. Everything else is a job (``conductor``):
-in an asynchronous pool envs move while the caller does something else that takes long enough, in a synchronous one when
-it waits for them.
+in an asynchronous pool, envs move while the caller does something else that takes long enough; in a synchronous one,
+when the caller waits for them.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,7 @@ from shoal.engines.native.conductor import Conductor
 from shoal.engines.starting import closing_on_error, construction_error
 from shoal.errors import ArgumentError
 from shoal.faults import Fault, fault_from
+from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     from shoal.native import Array, BatchSim, NativeEnv
 
 
+_log = logging.getLogger("shoal")
+
+
 class Done(NamedTuple):
-    """What a job has come to."""
+    """The outcome of a job."""
 
     ids: Sequence[int]
     faults: dict[int, Fault]
@@ -40,7 +45,7 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command for some envs, and who carries it out."""
+    """A command for some envs, and the function that carries it out."""
 
     carry_out: Callable[[list[int], Command, dict[int, Request], int], Done]
     ids: list[int]
@@ -49,18 +54,18 @@ class Job:
     block: int
 
     def __call__(self) -> Done:
-        """Do it."""
+        """Do the job."""
         return self.carry_out(self.ids, self.command, self.requests, self.block)
 
 
 class NativeEngine:
-    """Runs the envs of a ``NativeEnv``. Deadlines cannot be enforced: a simulator that hangs cannot be ended."""
+    """Runs the envs of a ``NativeEnv``; deadlines cannot be enforced: a simulator that hangs cannot be ended."""
 
     name = "native"
     recycled = 0
     gone = ()
     finals_are_columns = True
-    episodes = None
+    check_requests = episodes = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
@@ -85,7 +90,7 @@ class NativeEngine:
                 layout = row_layout(self.config, self.spec)
                 self.rows = Rows(layout, layout.private())
                 self._sim = kind.simulate(self.config.num_envs, self.num_workers)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise construction_error(
                     [fault_from(error, env_id=i, phase="construct") for i in self._all_ids[:1]]
                 ) from error
@@ -103,7 +108,7 @@ class NativeEngine:
         return kind
 
     def _compile_checks(self) -> None:
-        """Take the quick way through the checks of actions and rows, where numba is there for it."""
+        """Use compiled checks of actions and rows, if numba is installed."""
         if not has_numba():
             return
         from shoal.engines.kernel.actions import ActionIntake
@@ -125,7 +130,7 @@ class NativeEngine:
                 self.faults.update(self._boundary.step(None, block))
             except BaseException as error:
                 self.faults.update(self._boundary.interrupted(error, self._all_ids, "step"))
-                if not isinstance(error, Exception):
+                if isinstance(error, KeyboardInterrupt):
                     raise
             finally:
                 self.collected = self._all_ids
@@ -158,7 +163,7 @@ class NativeEngine:
         return done
 
     def _carry_out(self, ids: list[int], command: Command, requests: dict[int, Request], block: int) -> Done:
-        """Run one command for some envs; whatever is raised on the way is a fault of all of them."""
+        """Run one command for some envs; whatever is raised along the way is a fault of all of them."""
         try:
             renewed = {i: request for i in ids if (request := requests.get(i)) and request.incarnation is not None}
             for i in renewed:
@@ -171,7 +176,7 @@ class NativeEngine:
             return Done(ids, self._boundary.step(None if len(ids) == len(self._all_ids) else rows, block), {})
         except BaseException as error:
             faults = self._boundary.interrupted(error, ids, PHASES[command])
-            return Done(ids, faults, {}, None if isinstance(error, Exception) else error)
+            return Done(ids, faults, {}, error if isinstance(error, KeyboardInterrupt) else None)
 
     # ------------------------------------------------------------------ one env
 
@@ -196,7 +201,7 @@ class NativeEngine:
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self, ids: list[int], block: int) -> dict[str, Array]:
-        """Everything these envs are, as arrays of their own."""
+        """The whole state of these envs, as arrays of its own."""
         with self._conductor.turn:
             own = {name: array[ids] for name, array in self._boundary.state(block).items()}
             return {**own, **{f"sim_{name}": array for name, array in self._sim_snapshot(ids).items()}}
@@ -209,14 +214,17 @@ class NativeEngine:
         return {name: array[back] for name, array in state.items()}
 
     def restore(self, ids: list[int], block: int, state: dict[str, Array]) -> None:
-        """Make these envs what others, or they themselves, were."""
+        """Put these envs into a state that others, or they themselves, were in."""
         order = np.argsort(ids, kind="stable")
         with self._conductor.turn:
-            for name, array in self._boundary.state(block).items():
-                array[ids] = state[name]
             own = {name[4:]: array for name, array in state.items() if name.startswith("sim_")}
             ordered = {name: array if len(array) == 1 else array[order] for name, array in own.items()}
             self._simulator.restore(np.array(ids, np.int32)[order], ordered)
+            for name, array in self._boundary.state(block).items():
+                array[ids] = state[name]
+            # Whether a reset is due depends on this pool's rule, not on that of the pool that the snapshot is from.
+            ended = (state["terminated"] | state["truncated"]) & ~state["first"]
+            self._boundary.over[ids] = ended & (self.config.autoreset is Autoreset.NEXT_STEP)
             self._boundary.note_restore()
 
     # ------------------------------------------------------------------ the end
@@ -226,7 +234,7 @@ class NativeEngine:
         return f"{self.name}, {self.num_workers} thread{'s' * (self.num_workers > 1)}"
 
     def worker_rss_bytes(self) -> tuple[int, ...]:
-        """None: the envs live in this process."""
+        """Empty: the envs live in this process."""
         return ()
 
     def close(self) -> None:
@@ -235,7 +243,7 @@ class NativeEngine:
         with self._conductor.turn:
             sim, self._sim = self._sim, None
             if sim is not None:
-                sim.close()
+                _close(sim)
 
     def release(self) -> None:
         """Let go of the rows."""
@@ -244,8 +252,15 @@ class NativeEngine:
         self._boundary.release()
 
 
+def _close(sim: BatchSim) -> None:
+    try:
+        sim.close()
+    except (Exception, SystemExit):
+        _log.warning("close failed in the simulator", exc_info=True)
+
+
 def _both(first: Job, second: Job) -> Job | None:
-    """Two steps as one; they are of different envs, for an env that is under way is sent nothing."""
+    """Two steps as one, or None; their envs differ, because an env that is under way is sent nothing."""
     is_step = first.command is second.command is Command.STEP
     if not is_step or first.requests or second.requests or first.block != second.block:
         return None

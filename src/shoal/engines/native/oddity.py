@@ -1,6 +1,6 @@
-"""Whether rows hold numbers that are none, in one compiled look at a whole block.
+"""Whether rows hold NaN or rewards that are not finite, in one compiled look at a whole block.
 
-Without numba the pool looks by itself (``nan_watch``), which takes a few microseconds more.
+Without numba, the pool does the looking (``nan_watch``), which takes a few microseconds more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COMPILED = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def odd_rows(rows: Rows) -> Callable[[int], bool] | None:
-    """A function that says whether a block holds NaN, or a reward that is not finite; None for unusual columns."""
+    """A function that says whether a block holds NaN or a reward that is not finite; None for unusual columns."""
     obs, finals = ([column for column in columns if column is not None] for columns in (rows.obs, rows.final))
     if any(column.dtype.kind in "fc" and column.dtype not in _COMPILED for column in obs):
         return None

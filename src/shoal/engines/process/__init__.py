@@ -4,8 +4,8 @@
       └──── go (one semaphore per lane) ────▶ │ ◀──── done (one semaphore) ────┘
       └──── requests ────▶ socket ◀──── infos, faults ────┘   (only when there is something to say)
 
-A step costs one post per lane and one wait, whatever the number of envs. Everything that is shared is reached
-through inherited file descriptors, so nothing has a name that could be left behind.
+A step costs at most one post per lane and one wait, however many envs there are. Everything shared is reached through
+inherited file descriptors, so nothing has a name that could be left behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Plain data as bytes: the form in which infos and object observations cross from a worker.
+"""Plain data as bytes: the form in which infos and object observations leave a worker.
 
-Decoding builds None, booleans, numbers, strings, bytes, lists, tuples, dicts, sets and numpy arrays, and nothing
-else: no class is looked up and no code runs, whatever the bytes are. Anything else is refused when it is encoded,
-with the path to it, unless the pool was made with ``allow_pickle=True``.
+Decoding builds None, booleans, numbers, strings, bytes, lists, tuples, dicts, sets, arrays and Gymnasium's graphs, and
+nothing else: no class is looked up by name and no code runs, whatever the bytes are. Anything else is refused when
+it is encoded, naming the path to it, unless the pool was made with ``allow_pickle=True``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _DTYPE = re.compile(r"[<>|][biufcSU]\d{1,9}|[<>][mM]8(\[\d{0,9}[A-Za-z]+\])?")
 
 
 class CodecError(ShoalError, ValueError):
-    """Bytes that are no encoded data: truncated, of an unknown kind, or nested too deeply."""
+    """Bytes that are not encoded data: truncated, of an unknown kind, or nested too deeply."""
 
 
 def encode(value: Any, path: str = "info", *, allow_pickle: bool = False) -> bytes:
     """``value`` as bytes.
 
     Raises:
-        SpecError: If part of it is not plain data; the message has the path to it.
+        SpecError: If part of it is not plain data; the message gives the path to it.
     """
     out = bytearray()
     _encode(out, value, path, allow_pickle, 0)
@@ -47,7 +47,7 @@ def encode(value: Any, path: str = "info", *, allow_pickle: bool = False) -> byt
 
 
 def encode_extra(env_id: int, extra: Extra, *, allow_pickle: bool = False) -> bytes:
-    """What goes with one row, as bytes that ``join`` takes: all of it, or no more than the info if that is all."""
+    """What goes with one row, as bytes for ``join``: only the env id and the info if there is nothing else."""
     parts: tuple[tuple[Any, str], ...] = ((env_id, "env id"), (extra.info, "info"))
     if extra.has_final or any(part is not None for part in (extra.objects, extra.final_info, extra.final_objects)):
         parts += (
@@ -63,7 +63,7 @@ def encode_extra(env_id: int, extra: Extra, *, allow_pickle: bool = False) -> by
 
 
 def decode_extras(data: bytes, *, allow_pickle: bool = False) -> list[tuple[int, Extra]]:
-    """The rows' extras behind joined ``encode_extra``."""
+    """The env ids and extras behind joined results of ``encode_extra``."""
     try:
         return [
             (env_id, Extra(info)) if not rest else (env_id, Extra(info, *_all_of(rest)))
@@ -113,7 +113,7 @@ def _encode(out: bytearray, value: Any, path: str, allow_pickle: bool, depth: in
         if scalar is not None:
             scalar(out, value)
         elif kind in _SEQUENCES:
-            items = tuple(value)  # a thread of the env may add to it meanwhile
+            items = tuple(value)  # a thread of the env may be adding to it
             out += _SEQUENCES[kind] + _LENGTH.pack(len(items))
             for i, item in enumerate(items):
                 _encode(out, item, f"{path}[{i}]", allow_pickle, depth + 1)
@@ -140,7 +140,7 @@ def _encode(out: bytearray, value: Any, path: str, allow_pickle: bool, depth: in
             )
     except ShoalError:
         raise
-    # Dead references, dicts that a thread of the env changes meanwhile, more bytes than a length can tell.
+    # Dead references, dicts that a thread of the env changes meanwhile, more bytes than a length can express.
     except Exception as error:
         raise SpecError(f"{path}: cannot leave the worker ({type(error).__name__}: {error})") from error
 
@@ -184,7 +184,7 @@ _MAPPINGS = frozenset({dict, OrderedDict, defaultdict})
 
 
 class _Reader:
-    """Walks over encoded bytes, trusting no length. Whoever calls it takes an ``IndexError`` for missing bytes."""
+    """Walks over encoded bytes, trusting no length; its caller takes an ``IndexError`` to mean missing bytes."""
 
     __slots__ = ("allow_pickle", "data", "position")
 
@@ -240,7 +240,7 @@ class _Reader:
         if self.byte() != ord("b"):
             raise CodecError("an array without its bytes")
         dtype, data = np.dtype(name), bytearray(self.block())
-        # Numpy takes any 32 bits for a character and fails later, when it is read.
+        # Numpy takes any 32 bits for a character, and fails only later, when it is read.
         if dtype.kind == "U" and data and np.frombuffer(data, f"{name[0]}u4").max() > sys.maxunicode:
             raise CodecError("an array of strings with characters that do not exist")
         return np.frombuffer(data, dtype).reshape(shape)

@@ -1,16 +1,17 @@
 """The shared words through which a pool and its workers talk on every step.
 
-    pool writes     issued, command, letter, block, host, rounds, calls, wanted, leaving
-    worker writes   finished, progress, order, running, notes, awaited
+    pool writes     issued, command, letter, block, host, rounds, calls, wanted, leaving, stop
+    worker writes   finished, progress, order, running, notes, awaited, told, slips
 
-Each env has a sequence number: a command raises ``issued``, its completion copies it to ``finished``, so pending
-means unequal, and a result can only be taken for the command it answers. The upper half of the number is the
-env's incarnation. ``letter`` is the number of the letter that goes with the command, or 0. ``host`` is the lane that an
-env is at home in. A lane lists what it finished in ``order``, where each lane has a ring with room for all envs that it
+Each env has a sequence number: a command raises ``issued``, and its completion copies that to ``finished``. So unequal
+means pending, and a result can only be taken for the command it answers. The upper half of the number counts how often
+the env has lost its worker. ``letter`` is the number of the letter that goes with the command, or 0. ``host`` is the
+lane that an env lives in. A lane lists what it finished in ``order``, where it has a ring with room for every env it
 may have, and publishes it by raising ``progress``. A step of the whole pool needs less: the pool raises the number in
 ``rounds``, and a lane that sees a new number steps all its envs. A lane has something to do when ``calls`` was raised;
-if it sleeps until then, it has said so in ``awaited``. Whoever brings the sum of ``progress`` to ``wanted`` wakes the
-pool, which is not disturbed before. Every word has one writer, so no lock is needed and no death can leave one.
+if it sleeps until then, it has said so in ``awaited``. The lane that brings the sum of ``progress`` to ``wanted`` wakes
+the pool, which is not disturbed before. Every word has one writer, so no lock is needed, and no death can leave one
+locked; only the words of a dead worker are cleared by the pool.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Plan:
 
     @classmethod
     def of(cls, rows: RowLayout, lanes: int, num_workers: int, capacity: int) -> Plan:
-        """Lay out rows and control words for so many lanes of at most ``capacity`` envs."""
+        """Lay out rows and control words for this many lanes of at most ``capacity`` envs each."""
         layout = Layout()
         rows.reserve(layout)
         for name, dtype in (("issued", np.int64), ("finished", np.int64), ("letter", np.int64), ("host", np.int32)):
@@ -66,15 +67,13 @@ class Control:
 
     def __init__(self, plan: Plan, arena: Arena, *, create: bool = False) -> None:
         self.plan = plan
-        # The views below keep the mapping alive; keeping the arena makes that plain.
+        # The views below keep the mapping alive; keeping the arena makes that explicit.
         self.arena = arena
         self.columns: Columns = plan.layout.view(arena.buffer)
-        self.issued_N = self.columns["issued"]
-        self.finished_N = self.columns["finished"]
         self.command_N = self.columns["command"]
         self.block_N = self.columns["block"]
-        self.issued = words(self.issued_N)
-        self.finished = words(self.finished_N)
+        self.issued = words(self.columns["issued"])
+        self.finished = words(self.columns["finished"])
         self.command = words(self.command_N)
         self.block = words(self.block_N)
         self.letter = words(self.columns["letter"])
@@ -99,9 +98,9 @@ class Control:
         self._fence = Fence()
 
     def call(self, lanes: Collection[int]) -> None:
-        """Tell lanes that there is something to do, and wake those who sleep."""
+        """Tell lanes that there is something to do, and wake those that sleep."""
         calls, awaited = self.calls, self.awaited
-        self._fence()  # what there is to do was written before
+        self._fence()  # what there is to do must be written before
         for lane in lanes:
             calls[lane] += 1
         self._fence()
@@ -121,6 +120,6 @@ class Control:
         self.go[lane].clear()
 
     def clear_env(self, env_id: int) -> None:
-        """Forget what an env whose worker is dead was told last, so that no other worker takes it for its own."""
+        """Forget the last command of an env whose worker is dead, so that no other worker takes it for its own."""
         self.told[env_id] = 0
         self.issued[env_id] = self.finished[env_id] = ((self.issued[env_id] >> 32) + 1) << 32

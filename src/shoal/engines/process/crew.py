@@ -36,12 +36,18 @@ if TYPE_CHECKING:
 
 _SLICE_S = 0.05
 _DYING_S = 5.0
-_CROWD = 2  # workers per core from which on it is worth a word
+_CROWD = 2  # more workers per core than this deserve a warning
 _has_warned = False
 
 
+def check_alive(worker: WorkerProcess) -> None:
+    """Raise ``WireError`` if a worker is gone."""
+    if not worker.is_alive():
+        raise WireError(0, "the worker process is gone")
+
+
 class Patience:
-    """Called while a worker is waited for: raises if it is gone, or has kept us waiting for too long."""
+    """Called while waiting for a worker: raises if it is gone, or has kept us waiting for too long."""
 
     def __init__(self, worker: WorkerProcess, limit_s: float | None) -> None:
         self._worker = worker
@@ -50,14 +56,13 @@ class Patience:
         self._clock = AwakeTime(2 * _SLICE_S)
 
     def __call__(self) -> None:
-        """Look.
+        """Check on the worker.
 
         Raises:
             WireError: If the worker is gone.
             FrameError: If it has been silent for too long.
         """
-        if not self._worker.is_alive():
-            raise WireError(0, "the worker process is gone")
+        check_alive(self._worker)
         self._waited_s += self._clock.lap()
         if self._limit_s is not None and self._waited_s > self._limit_s:
             raise FrameError(0, f"it stopped in the middle of a message for {self._waited_s:.1f} s")
@@ -77,7 +82,7 @@ class Construction:
         # Envs are built in order, so the first one missing is the one that did it.
         ids = tuple(left[:1]) or self.worker.env_ids
         fault = Fault(Where(ids, "construct", self.worker.index, self.worker.pid), why, evidence)
-        # An env could not be built, and the death or the hang of its worker is why.
+        # An env could not be built, because its worker died or hung.
         return replace(fault, cause=replace(fault, error_class=kind).to_error())
 
 
@@ -99,13 +104,14 @@ class Crew:
         self._faults: list[Fault] = []
         self._shares = lanes_of_worker
         self._generations = [0] * len(lanes_of_worker)
-        # Who takes another's place beside the others also takes his CPU, not one of theirs.
+        # A worker that replaces another, while the rest go on, also takes over its CPU, not one of theirs.
         self._seats = list(range(len(lanes_of_worker)))
-        # A worker's generators follow the pool's seed, so that envs which use them repeat with it.
+        # A worker's generators are derived from the pool's seed, so that envs which use them are reproducible too.
         self._entropy = config.seed if config.seed is not None else entropy()
         self._control: Control | None = None
         self._specs: dict[int, EnvSpec] = {}
-        self._closing = threading.Lock()
+        # Reentrant, because a signal handler may close the pool in the middle of anything that this thread does.
+        self._closing = threading.RLock()
         self._is_closed = self._has_ended = False
         self._owner_pid = os.getpid()
         self._open()
@@ -117,7 +123,7 @@ class Crew:
             try:
                 keep_streams_taken()
                 self.memory_fd = Arena.open_file()
-                # A file object is closed in one go, and knows that it is.
+                # A file object closes in one go, and knows whether it is closed.
                 self._memory = undo.enter_context(FileIO(self.memory_fd, "r+b"))
                 self.relay = StderrRelay()
             except (OSError, RuntimeError) as error:
@@ -129,8 +135,8 @@ class Crew:
         self._specs.update(specs)
         self._faults += faults
 
-    def start(self) -> dict[int, Fault]:
-        """Start all workers and wait until each has built its envs; returns those that the pool starts without.
+    def start(self) -> None:
+        """Start all workers and wait until each has built its envs, or failed to.
 
         Raises:
             EnvConstructError: Naming every env that could not be built.
@@ -139,7 +145,7 @@ class Crew:
         for index in range(len(self._shares)):
             self.workers.append(WorkerProcess(self._boot(index), self.method, self.relay))
         self._faults += self._await_ready()
-        return spared(self.config, self._faults)
+        spared(self.config, self._faults)
 
     def _boot(self, index: int) -> Boot:
         lanes, nothing = self._shares[index], SharedFd(-1)
@@ -160,7 +166,7 @@ class Crew:
         )
 
     def bury(self, index: int) -> None:
-        """See that a worker is dead before another gets its memory.
+        """Make sure that a worker is dead before another gets its memory.
 
         Raises:
             ShoalError: If it cannot be killed, or the pool is being closed.
@@ -177,23 +183,26 @@ class Crew:
         """Start a worker without envs in the place of one that was buried.
 
         Raises:
-            ShoalError: If there can be no other one now. The place is free then, and it can be tried again.
+            ShoalError: If there can be no new one now. The place is then free, and it can be tried again.
         """
         with self._at_work():
             require_descriptors(FDS_PER_WORKER + FDS_TO_START, "another worker")
             self._generations[index] += 1
             worker = WorkerProcess(self._boot(index), self.method, self.relay)
             self.workers[index : index + 1] = [worker]
+            if self._is_closed:  # by a signal handler, while the worker was started
+                self._end([worker])
+                raise ClosedPool("the pool is closed")
         try:
             self._attach(worker, plan, rounds)
         except WireError as error:
             told = f"the worker process that was to take its place is gone: {worker.end_after(error)}"
             raise ResourceError(f"{told}\n{worker.last_words()}".rstrip()) from error
-        # Only now: until it has been told where to work, it is no better than none.
+        # Only now: until it has been told where to work, it is as good as lost.
         self.lost.pop(index, None)
 
     def give_lanes(self, index: int, lanes: list[tuple[int, range]], predecessor: int) -> None:
-        """Say which lanes the next worker in a place has, and whose CPU; a place behind the last one is made."""
+        """Set which lanes the next worker in a place gets, and whose CPU; a place after the last one is created."""
         self._generations += [0] * (index + 1 - len(self._generations))
         self._shares[index : index + 1] = [lanes]
         self._seats[index : index + 1] = [self._seats[predecessor]]
@@ -214,7 +223,7 @@ class Crew:
             yield
 
     def _await_ready(self) -> list[Fault]:
-        """Wait until every worker has come as far as it was told or failed, all under one clock; what failed."""
+        """Wait, on one clock, until every worker has got as far as it was told to, or failed; returns the faults."""
         pending = {worker: Construction(worker) for worker in self._sound_workers()}
         clock, faults = AwakeTime(2 * _SLICE_S), []
         while pending:
@@ -228,7 +237,7 @@ class Crew:
         return faults
 
     def _hear(self, construction: Construction, passed_s: float) -> list[Fault] | None:
-        """What one worker has to say by now: None if it is still at it, else the faults of its envs."""
+        """What one worker has to say by now: None if it is still busy, else the faults of its envs."""
         worker, limit = construction.worker, self.config.timeouts.construct
         construction.waited_s += passed_s
         try:
@@ -239,7 +248,7 @@ class Crew:
                     raise FrameError(0, f"a {frame.kind.name} frame from a worker that is not ready")
                 construction.built.add(frame.env_id)
                 construction.waited_s = 0.0
-            self.check(worker)
+            check_alive(worker)
         except WireError as error:
             return self._lose(construction, f"the worker process is gone: {worker.end_after(error)}", WorkerDied)
         if limit is not None and construction.waited_s > limit:
@@ -247,7 +256,7 @@ class Crew:
         return None
 
     def _lose(self, construction: Construction, why: str, kind: type[FaultError]) -> list[Fault]:
-        """The faults of a worker that will not finish: of the env that did it, and of those that fell with it."""
+        """The faults of a worker that will not finish: of the env to blame, and of those that went down with it."""
         worker = construction.worker
         fault = construction.lost(why, worker.stacks() if kind is EnvTimeout else worker.last_words(), kind)
         worker.kill()
@@ -258,7 +267,7 @@ class Crew:
         return [fault, replace(fault, where=replace(fault.where, env_ids=others), is_collateral=True)]
 
     def _take_ready(self, worker: WorkerProcess, frame: Frame) -> list[Fault]:
-        """What a worker tells of its envs at first, and later that it has found its memory."""
+        """What a worker reports: first about its envs, and later that it has found its memory."""
         try:
             kinds, index, packed, is_lost = shipping.unpickle_value(frame.payload)
             specs = {env_id: kinds[place] for env_id, place in index.items()}
@@ -289,7 +298,7 @@ class Crew:
         """Tell every worker where things are in the shared memory; returns the envs that the pool starts without.
 
         Raises:
-            EnvConstructError: Naming every env of a worker that could not make use of it.
+            EnvConstructError: Naming every env of a worker that could not use that memory.
         """
         self._control = control
         for worker in self._sound_workers():
@@ -305,35 +314,36 @@ class Crew:
         payload = shipping.pickle_value((plan, rounds), "the plan")
         worker.channel.send(Kind.ATTACH, -1, payload, Patience(worker, self.config.timeouts.construct))
 
-    def check(self, worker: WorkerProcess) -> None:
-        """Raise ``WireError`` if the worker is gone."""
-        if not worker.is_alive():
-            raise WireError(0, "the worker process is gone")
-
     def close(self) -> None:
-        """Ask every worker to stop, wait for at most the close deadline, kill what is left, and leave nothing."""
+        """Ask every worker to stop, wait until the close deadline at most, kill what is left, and clean up."""
+        # A process forked from ours has a copy of this object, but no say over our workers; and a thread that does not
+        # exist there may hold its copy of the lock.
+        if os.getpid() != self._owner_pid:
+            return
         with self._closing:
-            # A process forked from ours has a copy of this object, and no say over our workers.
-            if self._has_ended or os.getpid() != self._owner_pid:
+            if self._has_ended:
                 return
-            # An interrupt may come at any line: whoever closes again goes through all of it once more.
+            # An interrupt may come at any line: closing again goes through all of it once more.
             self._is_closed = True
             self._ask_to_stop()
-            end = monotonic() + self.config.timeouts.close
-            for worker in self.workers:
-                if not worker.join(max(0.0, end - monotonic())):
-                    worker.kill()
-                    worker.join(5.0)
-                worker.release()
+            self._end(self.workers)
             self.relay.close()
             self._control = None
             self._memory.close()
             self._has_ended = True
 
+    def _end(self, workers: list[WorkerProcess]) -> None:
+        """Wait for workers to end until the close deadline, kill those that have not, and let go of all."""
+        end = monotonic() + self.config.timeouts.close
+        for worker in workers:
+            if not worker.join(max(0.0, end - monotonic())):
+                worker.kill()
+                worker.join(_DYING_S)
+            worker.release()
+
     def _ask_to_stop(self) -> None:
         control: Any = self._control
-        if control is None:
-            # Workers that were never attached wait for a frame: closing the channel ends them.
+        if control is None:  # workers that were never attached would not see the sign
             for worker in self.workers:
                 worker.kill()
             return
@@ -343,7 +353,7 @@ class Crew:
 
 
 def _warn_of_crowd(workers: int) -> None:
-    """Say once, with numbers, that workers were asked for which can only take turns."""
+    """Warn once, with numbers, that so many workers were asked for that they can only take turns."""
     global _has_warned
     cores = usable_cores()
     if workers > _CROWD * cores and not _has_warned:

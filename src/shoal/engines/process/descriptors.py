@@ -1,4 +1,4 @@
-"""File descriptors: how many a pool of workers takes in the process that starts it, and whether there are as many."""
+"""File descriptors: how many a pool of workers takes in the process that starts it, and whether that many are left."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def descriptors_left() -> int:
     try:
         return max(0, soft - open_fds())
     except OSError as error:
-        # Without one to spare, it cannot even be counted. Where nobody counts, opening them will show.
+        # Without one to spare, they cannot even be counted. On a system without a count, opening them will tell.
         return 0 if error.errno in (errno.EMFILE, errno.ENFILE) else sys.maxsize
 
 
 def how_to_raise_open_files(needed: int) -> str:
-    """What to type so that this many files can be open."""
+    """What to type so that this many files can be open at once."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(_ENOUGH, 2 * needed)
     if hard == resource.RLIM_INFINITY or hard >= needed:
@@ -45,23 +45,23 @@ def how_to_raise_open_files(needed: int) -> str:
 
 
 def fds_for(workers: int, each: int = FDS_PER_WORKER) -> int:
-    """File descriptors that a new pool needs, until it has started."""
+    """How many file descriptors a new pool needs until it has started."""
     return FDS_PER_POOL + FDS_TO_START + workers * each
 
 
 def require_descriptors(needed: int, for_what: str) -> None:
-    """See that so many files can be opened.
+    """Make sure that this many files can be opened.
 
     Raises:
-        ResourceError: If they cannot. Found out half-way it would be an error of the fork server too, which would
-            say so on stderr.
+        ResourceError: If they cannot. Noticed only halfway, it would also be an error in the fork server, which would
+            report it on stderr.
     """
     left = descriptors_left()
     if needed > left:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         raise ResourceError(
             errno.EMFILE,
-            # First in the system's own words, which is what people look for.
+            # First in the system's own words, which is what people search for.
             f"{os.strerror(errno.EMFILE)}: {for_what} may need {needed}, and this process can open only {left} more: "
             f"its limit is {soft}. Raise that ({how_to_raise_open_files(soft - left + needed)}), or use fewer workers",
         )

@@ -13,7 +13,7 @@ from shoal.arrays import Arena, Rows
 from shoal.engines.base import AwakeTime, Command, EngineConfig, Extra, Request, row_layout
 from shoal.engines.intake import intake_of
 from shoal.engines.process.control import Control, Plan
-from shoal.engines.process.crew import Crew, Patience
+from shoal.engines.process.crew import Crew, Patience, check_alive
 from shoal.engines.process.homes import Homes
 from shoal.engines.process.letters import NO_LETTER, Letters
 from shoal.engines.process.notes import NoteReader
@@ -37,7 +37,7 @@ _SLICE_S = 0.05
 
 
 class ProcessEngine:
-    """Runs envs in worker processes: all of them, or the first ``hosted`` ones. The others have rows here, too."""
+    """Runs envs in worker processes: all of them, or the first ``hosted`` ones; the others have rows here, too."""
 
     name = "process"
     finals_are_columns = False
@@ -47,12 +47,8 @@ class ProcessEngine:
     def __init__(self, config: EngineConfig, hosted: int | None = None) -> None:
         self.config = config
         hosted = hosted or config.num_envs
-        self.homes = Homes(
-            hosted,
-            config.num_workers or usable_cores(),
-            config.threads_per_worker,
-            has_spare=config.recycle_above is not None,
-        )
+        has_spare = config.recycle_above is not None
+        self.homes = Homes(hosted, config.num_workers or usable_cores(), config.threads_per_worker, has_spare=has_spare)
         self.num_workers, lanes = self.homes.num_workers, len(self.homes.lanes)
         self.extras: dict[int, Extra] = {}
         self.faults: dict[int, Fault] = {}
@@ -64,11 +60,12 @@ class ProcessEngine:
         self.collected: list[int] = []
         self._refused: list[int] = []
         self.out: set[int] = set()
-        self.gone: dict[int, Fault] = {}  # with their worker, until they are built anew
+        self.gone: dict[int, Fault] = {}  # lost with their worker, until they are rebuilt
         self.building: set[int] = set()
         self.incarnations = [0] * hosted
         self._letters = Letters(self.homes)
-        # Envs that were let go, and are to be welcomed at their new homes.
+        self.check_requests = self._letters.check
+        # Envs that were let go, and are to be welcomed in their new homes.
         self.arrivals: list[int] = []
 
     def start(self, specs: dict[int, EnvSpec] | None = None, faults: Sequence[Fault] = ()) -> None:
@@ -77,10 +74,10 @@ class ProcessEngine:
         ``specs`` and ``faults`` are those of envs that were built elsewhere.
         """
         self.crew = Crew(self.config, [self.homes.shares_of(w) for w in range(self.num_workers)])
-        self.crew.count_in(specs or {}, list(faults))
-        # A pool that is dropped or forgotten still ends its workers, at exit before multiprocessing waits for them.
-        # The finalizer must not hold the engine itself.
+        # A pool that is dropped or forgotten still ends its workers; at exit, before multiprocessing waits for them.
+        # The finalizer must not hold a reference to the engine itself.
         self._finalizer = Finalize(self, self.crew.close, exitpriority=10)
+        self.crew.count_in(specs or {}, list(faults))
         with closing_on_error(self.close):
             self.crew.start()
             self.spec = self.crew.specs()
@@ -119,17 +116,17 @@ class ProcessEngine:
             and not self.config.one_by_one
             and not (self.recycler is not None and self.recycler.is_active)
         ):
-            # Counted first: who is owed without that could only be waited for.
+            # Counted first: a step that is owed but was never counted would be waited for in vain.
             self._rounds.count(block)
             self.owed[:] = self.homes.sizes
             self._rounds.tell()
             return
         if self.recycler is not None and self.recycler.is_active:
-            self._letters.check(requests or {})  # as below, before anybody is let go
+            self.check_requests(requests or {})  # as below, but before any env is let go
             ids, requests = self.recycler.send_off(ids, command, requests or {}, block)
         if requests and self.gone:
             requests = {i: r for i, r in requests.items() if i not in self.gone or r.incarnation is not None}
-        # What cannot be sent is found before anything moves.
+        # What cannot be sent is found out before anything changes.
         letter = self._letters.post(requests) if requests else NO_LETTER
         self._rounds.note_other()
         control, touched = self.control, set()
@@ -151,11 +148,11 @@ class ProcessEngine:
             touched.add(lane)
         control.call(touched)
         if letter:
-            self.collected = self._refused  # what is lost before anybody collects waits for who does
+            self.collected = self._refused  # what is lost from here on waits for the next collect
             self._send_letters()
 
     def _make_room(self, env_id: int) -> None:
-        """See that there is a worker to build an env in."""
+        """Make sure that there is a worker to build an env in."""
         index = self.homes.worker_of(env_id)
         try:
             if index in self.crew.lost:
@@ -170,7 +167,7 @@ class ProcessEngine:
             self.gone[env_id] = replace(fault, where=replace(fault.where, worker=index))
 
     def open_place(self, index: int) -> None:
-        """Start a worker without envs where there is none."""
+        """Start a worker without envs in a place that has none."""
         for lane in self.homes.lanes_of(index):
             self.control.clear_lane(lane, self.homes.lane_ids[lane], self._rounds.number)
             self._taken[lane] = self.owed[lane] = 0
@@ -180,7 +177,7 @@ class ProcessEngine:
         self.crew.replace(index, self.control.plan, self._rounds.number)
 
     def _send_letters(self) -> None:
-        """Empty the outbox. Letters that an interrupt has kept there are sent by whoever comes next."""
+        """Empty the outbox; letters that an interrupt leaves there are sent by the next call."""
         outbox = self._letters.outbox
         while outbox:
             index, letter = outbox[0]
@@ -193,14 +190,14 @@ class ProcessEngine:
             del outbox[0]
 
     def _wait_for(self, worker: WorkerProcess) -> None:
-        """While a worker does not take what it is sent: it may be dead, or hang in an env."""
+        """Called while a worker does not take what it is sent: it may be dead, or hung in an env."""
         self._watch.look(self._clock.lap())
-        self.crew.check(worker)
+        check_alive(worker)
 
     # ------------------------------------------------------------------ results
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
-        """Step every env; if rows are all that comes of it, the books need no look at single lanes."""
+        """Step every env; if that yields nothing but rows, the books are kept without looking at single lanes."""
         self.submit(self.all_ids, Command.STEP, None, block)
         if meanwhile is not None:
             meanwhile()
@@ -214,19 +211,19 @@ class ProcessEngine:
             and self.recycler is None
             and not self.crew.lost
         ):
-            # In one go, for an interrupt between two of them would have somebody wait for what has come.
+            # In one go: after an interrupt in between, somebody would wait for what has already arrived.
             self._taken, self.owed, self.collected = progress, [0] * len(progress), self.all_ids.copy()
             self._look_now_and_then()
         else:
             self.collect(len(self.all_ids), None)
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
-        """Wait for rows; now and then see that the workers live and move."""
+        """Wait for rows; now and then, check that the workers are alive and moving."""
         end = None if timeout_s is None else monotonic() + timeout_s
         self.collected, self._refused = (done := self._refused), []
         if self._letters.outbox:
             self._send_letters()
-        self._look_now_and_then()  # also if there is enough to take at once: the dead have nothing to show
+        self._look_now_and_then()  # even if there is enough to take at once: a dead worker publishes nothing
         while True:
             self.drain()
             if self.arrivals:
@@ -264,7 +261,7 @@ class ProcessEngine:
                 continue
             worker = self.homes.worker_of_lane[lane]
             if worker in self.crew.lost:
-                self._stray += now - taken  # it may still be dying, and its envs have been given up
+                self._stray += now - taken  # it may still be dying, but its envs have been given up
                 continue
             ids = self.homes.lane_ids[lane]
             if now - taken != len(ids):
@@ -276,7 +273,7 @@ class ProcessEngine:
                     self.extras.update(self._notes.forms.read(lane, ids))
             except WireError as error:
                 self._lose_after(error, self.crew.workers[worker])
-                continue  # rows without what goes with them are not whole: the worker is lost, and they with it
+                continue  # rows without their notes are incomplete, and are lost with the worker
             if self.out:
                 self.out.difference_update(ids)
                 self.building.difference_update(ids)
@@ -288,7 +285,7 @@ class ProcessEngine:
         """Read the messages that a worker has announced.
 
         Raises:
-            WireError: If it is dead, or has stopped in the middle, or sends what makes no sense.
+            WireError: If the worker is dead, stopped in the middle of one, or sent something that makes no sense.
         """
         if self._notes_taken[index] == self.control.notes[index]:
             return
@@ -306,7 +303,8 @@ class ProcessEngine:
                     self.faults[env_id] = outcome
                 else:
                     self.extras[env_id] = outcome
-            self._notes_taken[index] += 1  # last: who is interrupted before reads it once more
+            self._notes_taken[index] += 1  # last: after an interrupt, the frame is read once more
+            worker.channel.forget(frame)
 
     # ------------------------------------------------------------------ faults
 
@@ -316,7 +314,7 @@ class ProcessEngine:
     def lose(self, worker: WorkerProcess, why: str, last_words: str, hung: Fault | None = None) -> None:
         """Turn every command that a lost worker owes into a fault: a hung env's own, the worker's for the rest."""
         if worker.index in self.crew.lost:
-            return  # found out by another way a moment ago
+            return  # already noticed in another way
         owed = self.owed_by(worker) + [i for i in self.arrivals if self.homes.worker_of(i) == worker.index]
         lost, own = blame(self, worker, why, last_words, hung)
         self.gone |= own
@@ -334,7 +332,7 @@ class ProcessEngine:
             self.recycler.note_loss(worker.index)
 
     def command_owed_by(self, worker: WorkerProcess) -> Command:
-        """What this worker was told last."""
+        """The command that this worker was given last."""
         owed = self.owed_by(worker)
         return Command(self.control.command[owed[0]]) if owed else Command.STEP
 
@@ -355,7 +353,7 @@ class ProcessEngine:
     # ------------------------------------------------------------------ homes
 
     def _welcome(self) -> None:
-        """Send on those that were let go. What is refused meanwhile is finished all the same."""
+        """Send envs that were let go to their new homes; what is refused meanwhile counts as finished."""
         done = self.collected
         try:
             while self.arrivals and self.recycler is not None:
@@ -368,7 +366,7 @@ class ProcessEngine:
 
     @property
     def recycled(self) -> int:
-        """Workers that were replaced because they held too much memory."""
+        """How many workers were replaced because they held too much memory."""
         return 0 if self.recycler is None else self.recycler.count
 
     def describe(self) -> str:
@@ -381,11 +379,11 @@ class ProcessEngine:
 
     def close(self) -> None:
         """End all workers: ask, wait, kill. The shared memory goes with the last view of it."""
-        self._finalizer()
-        self.crew.close()  # in case an interrupt has kept the finalizer, which runs once, from ending them
+        self.crew.close()
+        self._finalizer.cancel()  # not before: if an interrupt cuts this short, the workers are ended at exit
 
     def release(self) -> None:
-        """Let go of the shared memory; it goes with the last view of it."""
+        """Let go of the shared memory, which goes with the last view of it."""
         for name in ("rows", "control", "take", "_waiter", "_rounds", "_notes"):
             self.__dict__.pop(name, None)
 

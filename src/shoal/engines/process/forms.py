@@ -3,7 +3,7 @@
     first info of a form    through the socket, and after it the form: names, types, and a number for them
     every other one         its values in the env's slip, a few bytes of shared memory, and the number in ``told``
 
-Most envs tell the same things on every step, or at the end of every episode, and a message takes ten times as long as
+Most envs report the same things on every step, or at the end of every episode, and a message takes ten times as long as
 the numbers in it. What has no form (texts, lists, dicts, more than fits a slip) goes through the socket every time.
 """
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from shoal.engines.process.control import Control
 
 SLIP_BYTES = 256
-_MOST_FORMS = 255  # numbers are bytes, and 0 says that there is none
+_MOST_FORMS = 255  # a form's number is one byte, and 0 means that there is none
 _PLAIN = {bool: "?", int: "q", float: "d"}
 _SCALAR = "scalar "
 _DTYPES = {
     dtype.name: dtype for dtype in map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"))
 }
-# What it is called; how it is packed, or the dtype and shape of numpy's array or scalar.
+# A name; then how the value is packed, or the dtype and shape of a numpy array or scalar.
 Item = tuple[str, str, "tuple[int, ...] | None"]
 
 
 class FormError(ValueError):
-    """What was to be a form is none."""
+    """Something that should have been a form is not one."""
 
 
 class Form:
@@ -43,10 +43,10 @@ class Form:
 
     Args:
         info: What is in the info of a row.
-        final_info: What is in that of the episode that ended with the row; None if none did.
+        final_info: What is in the info of the episode that ended with the row; None if none did.
 
     Raises:
-        FormError: If it is more than fits a slip.
+        FormError: If that does not fit a slip.
     """
 
     def __init__(self, info: tuple[Item, ...], final_info: tuple[Item, ...] | None = None) -> None:
@@ -75,7 +75,7 @@ class Form:
         return cls(tuple(_items((extra.info or {}).items())), final)
 
     def put(self, slips: memoryview, offset: int, extra: Extra) -> bool:
-        """Write the values, if they are of this form: arrays may have another shape, and ints too many digits."""
+        """Write the values if they have this form: arrays may have another shape, and ints too many digits."""
         values = [*extra.info.values()] if extra.info else []
         if extra.final_info:
             values += extra.final_info.values()
@@ -95,7 +95,7 @@ class Form:
         values = [*self._packing.unpack_from(slips, offset)]
         for i, _, _, value_of in self._numpys:
             values[i] = value_of(values[i])
-        info = dict(zip(self._names, values, strict=False))  # those of the episode that ended are behind them
+        info = dict(zip(self._names, values, strict=False))  # the final info's values come after these
         if self._final_info is None:
             return Extra(info)
         final = {name: value for (name, _, _), value in zip(self._final_info, values[len(info) :], strict=True)}
@@ -110,7 +110,7 @@ class Form:
         """The form behind ``described``.
 
         Raises:
-            FormError: If there is none.
+            FormError: If the data describe none.
         """
         try:
             info, final_info = data
@@ -123,7 +123,7 @@ class FormWriter:
     """The worker's side, for one lane.
 
     Attributes:
-        news: Forms that the pool has to hear of, with their numbers.
+        news: Forms that the pool has yet to hear about, with their numbers.
     """
 
     def __init__(self, control: Control) -> None:
@@ -134,13 +134,13 @@ class FormWriter:
         self.news: list[tuple[int, Form]] = []
 
     def put(self, env_id: int, extra: Extra) -> bool:
-        """Leave it in the env's slip, if the pool knows its form."""
+        """Leave an extra in the env's slip, if the pool knows its form."""
         try:
             look = _look_of(extra)
             number, form = self._forms.get(look, (0, None))
             if form is None and look not in self._forms and len(self._forms) < _MOST_FORMS:
                 self._forms[look] = self._learn(extra)
-        except Exception:  # keys without a hash, dicts that change meanwhile: who encodes it will say what is wrong
+        except Exception:  # unhashable keys, dicts that change meanwhile: the encoder will say what is wrong
             return False
         if form is None or not form.put(self._slips, env_id * SLIP_BYTES, extra):
             return False
@@ -149,13 +149,13 @@ class FormWriter:
         return True
 
     def wipe(self, env_id: int) -> None:
-        """The env is to do something else: what it told last has been read."""
+        """Empty an env's slip before its next command: what was in it has been read."""
         if self._told[env_id]:
             self._told[env_id] = 0
             self._written.discard(env_id)
 
     def wipe_all(self) -> None:
-        """All envs of the lane are."""
+        """Empty the slips of all envs of the lane."""
         for env_id in self._written:
             self._told[env_id] = 0
         self._written.clear()
@@ -182,14 +182,14 @@ class FormReader:
         """Remember a form under its number.
 
         Raises:
-            FrameError: If that is none.
+            FrameError: If that is not a valid number.
         """
         if type(number) is not int or not 0 < number <= _MOST_FORMS:
             raise FrameError(0, f"a form with the number {number!r}")
         self._forms[lane][number] = form
 
     def forget(self, lane: int) -> None:
-        """A lane begins anew, with forms of its own."""
+        """Forget the forms of a lane, which begins anew with forms of its own."""
         self._forms[lane] = {}
 
     @property
@@ -198,10 +198,10 @@ class FormReader:
         return self._told.tobytes() == self._silence
 
     def read(self, lane: int, ids: Iterable[int]) -> list[tuple[int, Extra]]:
-        """What is in the slips of these envs of a lane, which are not at work.
+        """What is in the slips of these envs of a lane, which must be idle.
 
         Raises:
-            FrameError: If nobody has said how to read one of them.
+            FrameError: If a slip has a form that was never announced.
         """
         told, slips, forms = self._told, self._slips, self._forms[lane]
         try:
@@ -211,7 +211,7 @@ class FormReader:
 
 
 def _look_of(extra: Extra) -> Any:
-    """What tells forms apart at a glance."""
+    """A key that tells forms apart at a glance."""
     if extra.objects is not None or extra.is_answer:
         return None
     info, final = extra.info, extra.final_info
@@ -233,7 +233,7 @@ def _items(pairs: Iterable[tuple[Any, Any]]) -> Iterable[Item]:
 
 
 def _checked(items: Any) -> tuple[Item, ...]:
-    """Items of a description, none of which is taken on trust."""
+    """The items of a description, with nothing taken on trust."""
     for name, code, shape in items:
         is_named = type(name) is str and type(code) is str
         is_plain = shape is None and code in _PLAIN.values()
@@ -253,7 +253,7 @@ def _packed_as(item: Item) -> str:
 
 
 def _reader(code: str, shape: tuple[int, ...]) -> Callable[[bytes], Any]:
-    """What makes numpy's array or scalar of its bytes."""
+    """A function that turns bytes into a numpy array or scalar."""
     dtype = _dtype(code)
     if code.startswith(_SCALAR):
         return lambda data: np.frombuffer(data, dtype)[0]

@@ -1,7 +1,7 @@
-"""For the fork server alone, which imports it: has it clear away what a killed program has left.
+"""Imported only by the fork server, so that it clears away what a killed program left behind.
 
-``multiprocessing`` keeps the fork server's socket in a folder for temporary files, and removes that when the program
-ends in good order. If the program is killed, the last one out is the fork server.
+``multiprocessing`` keeps the fork server's socket in a temporary folder, and removes that when the program ends
+normally. If the program is killed, the fork server is the last one out.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _own_socket() -> Path | None:
 
 def _clear_away(address: Path, server: int, program: int) -> None:
     if os.getpid() != server:
-        return  # a process that it has forked
+        return  # a process that the fork server has forked
     end = monotonic() + _PATIENCE_S
     while os.getppid() == program:
         if monotonic() > end:
-            return  # the program lives, and will do it
+            return  # the program lives, and will do this itself
         sleep(0.01)
-    with suppress(OSError):  # there is nothing left, or something of somebody else
+    with suppress(OSError):  # nothing is left, or something else is in the folder
         address.unlink()
         address.parent.rmdir()
 

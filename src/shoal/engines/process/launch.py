@@ -14,14 +14,14 @@ import threading
 import time
 import weakref
 from dataclasses import replace
-from multiprocessing import forkserver
-from types import ModuleType
+from multiprocessing import forkserver, spawn
 from typing import TYPE_CHECKING, Any
 
 from shoal.arguments import check_choice
 from shoal.arrays import Arena
 from shoal.cgroups import oom_kills
 from shoal.engines.process import worker as worker_module
+from shoal.engines.process.stderr import Tail
 from shoal.engines.process.surroundings import single_threaded_libraries, unset_thread_variables
 from shoal.engines.process.threads import foreign_threads
 from shoal.engines.process.wire import Channel, FrameError, WireError
@@ -39,23 +39,24 @@ METHODS = ("forkserver", "fork", "spawn")
 _FORCED_FORK = "fork!"
 _CAREFUL_FORK = "fork?"
 _GRACE_S = 0.3
+_SCRIPT = ("init_main_from_name", "init_main_from_path")  # what tells a new process of the script
 _STACKS_BYTES = 1 << 16
-_UNKNOWN_CODE = 255  # multiprocessing's word for it too
+_UNKNOWN_CODE = 255  # multiprocessing uses it too
 # What every worker needs, loaded once in the fork server instead of once per worker.
 _PRELOAD = ["shoal.engines.process.last_out", "shoal.engines.process.worker", "gymnasium"]
-# What users of some part of shoal need as well: that part says so when it is imported.
+# What only some parts of shoal need: each part adds its own when it is imported.
 _preload_if_loaded: list[str] = []
 _starting = threading.Lock()
 _running: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
 
 
 class WorkerProcess:
-    """A worker as its pool sees it: the process, the channel to it, and the pipe that ties it to our life.
+    """A worker as its pool sees it: the process, the channel to it, and the pipe that ties its life to ours.
 
-    Another thread may close the pool at any time: what it has closed is told as such, and not touched any more.
+    Another thread may close the pool at any time: what it has closed is reported as such, and no longer touched.
 
     Attributes:
-        peak_bytes: The most memory it was seen to hold.
+        peak_bytes: The most memory the worker was seen to hold.
     """
 
     def __init__(self, boot: Boot, method: str, relay: StderrRelay) -> None:
@@ -68,7 +69,7 @@ class WorkerProcess:
         self._oom_kills = oom_kills()
         self._closing = threading.RLock()
         try:
-            # All that is ours is closed if anything fails, and what is the worker's in any case.
+            # Our descriptors are closed if anything fails, and the worker's in any case.
             with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
                 self.process = self._open_and_start(boot, method, ours, theirs)
                 self._ours = ours.pop_all()
@@ -93,12 +94,10 @@ class WorkerProcess:
         theirs.callback(os.close, stacks)
         heard, spoken = os.pipe()
         theirs.callback(os.close, spoken)
-        with contextlib.ExitStack() as until_taken:
-            until_taken.callback(os.close, heard)
-            self._stderr = self._relay.add(heard)
-            until_taken.pop_all()
+        self._stderr = Tail(heard)
         ours.callback(self._relay.remove, self._stderr)
-        # From here on a process that is forked from ours, this worker included, lets go of our ends.
+        self._relay.add(self._stderr)
+        # From here on, any process forked from ours, this worker included, lets go of our ends.
         _running.add(self)
         ours.callback(_running.discard, self)
         boot = replace(
@@ -111,7 +110,7 @@ class WorkerProcess:
         return _start(boot, method)
 
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         try:
             return bool(self.process.is_alive()) and not self._was_reaped_by_another()
         except ValueError:  # another thread has closed the pool
@@ -120,7 +119,7 @@ class WorkerProcess:
     def _was_reaped_by_another(self) -> bool:
         """Whether somebody else took its exit code, with ``os.wait`` or by ignoring SIGCHLD.
 
-        For ``multiprocessing`` it then runs for ever. The fork server's children are its own to wait for.
+        ``multiprocessing`` then believes it runs forever. Only the fork server can wait for its own children.
         """
         if self._is_own_child:
             try:
@@ -128,22 +127,22 @@ class WorkerProcess:
             except ProcessLookupError:
                 self.process._popen.returncode = _UNKNOWN_CODE
                 return True
-            except PermissionError:  # an env has made it another user's
+            except PermissionError:  # an env has switched it to another user
                 return False
         return False
 
     def look(self) -> None:
-        """Note how much memory it holds; once it is dead, nobody can tell any more."""
+        """Note how much memory it holds, which nobody can tell once it is dead."""
         self.peak_bytes = peak_resident_bytes(self.pid) or self.peak_bytes
 
     def end_after(self, error: WireError) -> str:
-        """End a worker with which there is no talking any more; in words, what happened."""
+        """End a worker that can no longer be talked to; returns what happened, in words."""
         told = f"it was ended: {error.args[-1]}" if isinstance(error, FrameError) else self.how_it_ended()
         self.kill()
         return told
 
     def how_it_ended(self) -> str:
-        """The exit code in words, with the signal's name where there was one, and what is known of its memory."""
+        """The exit code in words, with the signal's name if there was one, and what is known about its memory."""
         told = self._exit_in_words()
         if self.peak_bytes is not None:
             told += f"; it was last seen to have used up to {self.peak_bytes / 2**20:.0f} MiB"
@@ -153,7 +152,7 @@ class WorkerProcess:
         return told
 
     def last_words(self) -> str:
-        """Where a crash found it, if Python could still tell, and the last lines of its stderr."""
+        """Where it crashed, if Python could still tell, and the last lines of its stderr."""
         parts = [self._read_stacks().rstrip()]
         if lines := self._relay.last_lines(self._stderr):
             parts.append(f"Last lines of its stderr:\n{lines}")
@@ -194,14 +193,14 @@ class WorkerProcess:
             return os.pread(self._stacks, _STACKS_BYTES, 0).decode(errors="replace") if is_open else ""
 
     def kill(self) -> None:
-        """End the process now, and whatever it has started."""
+        """End the process now, and every process it has started."""
         with contextlib.suppress(ProcessLookupError, ValueError):
             if self.process.is_alive():
                 _end_tree(descendants(self.pid))
             self.process.kill()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end; whether it came."""
+        """Wait for the process to end; returns whether it did."""
         with contextlib.suppress(ValueError):  # released, so it has ended
             self.process.join(timeout_s)
         return not self.is_alive()
@@ -209,7 +208,7 @@ class WorkerProcess:
     def disown(self) -> None:
         """Forget a worker that belongs to the process we were forked from."""
         popen = getattr(self.process, "_popen", None)  # none in the worker itself, if it is being forked
-        # It closes them in the process that made it, and nowhere else.
+        # The finalizer closes these only in the process that made it.
         theirs = popen.finalizer._args or () if popen is not None else ()
         for fd in (self._lifeline, self._stacks, *theirs):
             with contextlib.suppress(OSError):
@@ -219,14 +218,14 @@ class WorkerProcess:
 
     def release(self) -> None:
         """Close every descriptor of ours. The process must have ended or be about to."""
-        with self._closing, contextlib.suppress(OSError):  # somebody who closes every file has closed ours too
+        with self._closing, contextlib.suppress(OSError):  # code that closes every file has closed ours too
             self._ours.close()
         if not self.is_alive():
             self.process.close()
 
 
 def _end_tree(pids: list[int]) -> None:
-    """Ask processes to end, and end those that do not within a moment."""
+    """Ask processes to end, and kill those that do not within a moment."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -238,10 +237,10 @@ def _end_tree(pids: list[int]) -> None:
 
 
 def _disown_in_forked_child() -> None:
-    """In a copy of this process the workers are somebody else's: it must neither keep them alive nor wait for them."""
-    while _running:  # each once: in a copy of the copy their numbers may be somebody else's
+    """Disown workers, which belong to the process we were forked from: neither keep them alive nor wait for them."""
+    while _running:  # each once: in a copy of the copy, their descriptors may stand for other files
         _running.pop().disown()
-    # Held by the thread that forks a worker, and perhaps by one that is not here.
+    # Held by the thread that forks a worker, and perhaps by one that does not exist here.
     _starting._at_fork_reinit()  # type: ignore[attr-defined]
     _disown_fork_server()
 
@@ -249,8 +248,8 @@ def _disown_in_forked_child() -> None:
 def _disown_fork_server() -> None:
     """Have this process start a fork server of its own, if it needs one.
 
-    The other is no child of ours: ``multiprocessing`` would fail to ask whether it lives. And it would live for as
-    long as we hold our copy of the pipe that ties it to its owner. Its folder is for its owner to remove.
+    The inherited one is no child of ours, so ``multiprocessing`` would fail to ask whether it lives. It would also live
+    as long as we hold our copy of the pipe that ties it to its owner. Removing its folder is left to its owner.
     """
     multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
     server: Any = forkserver._forkserver
@@ -271,8 +270,8 @@ def start_method(requested: str | None) -> str:
 
     Raises:
         ResourceError: If the process is to be forked while other threads run in it: a lock that one of them holds
-            stays locked in the copy for ever. ``"fork!"`` does it all the same; ``"fork?"`` leaves it to the fork
-            server then, and while a GPU is in use, which no fork can go on using.
+            stays locked in the copy forever. ``"fork!"`` does it all the same; ``"fork?"`` turns to the fork server
+            in that case, and while a GPU is in use, which a forked process cannot go on using.
     """
     available = multiprocessing.get_all_start_methods()
     if requested is None or (requested == _CAREFUL_FORK and (foreign_threads() or _uses_gpu())):
@@ -297,14 +296,14 @@ def _uses_gpu() -> bool:
 
 
 def why_no_workers() -> str:
-    """Why this process can have no worker processes, in words; nothing if it can."""
+    """Says why this process can have no worker processes; empty if it can."""
     if multiprocessing.current_process().daemon:
         return "this process is daemonic, as are the workers of a DataLoader, and may have no children"
     return ""
 
 
 def require_workers() -> None:
-    """See that this process can have worker processes.
+    """Make sure that this process can have worker processes.
 
     Raises:
         ResourceError: If it cannot.
@@ -318,8 +317,8 @@ def require_workers() -> None:
 
 def _start(boot: Boot, method: str) -> Any:
     context = multiprocessing.get_context(method)
-    with _starting, _without_main():
-        # Not before: what another pool sets while it starts its workers is not the user's.
+    with _starting, _without_script():
+        # Not earlier: variables that another pool sets while it starts its workers are not the user's.
         boot = replace(boot, limited=unset_thread_variables(), environ=dict(os.environ))
         # Not daemonic: envs may start processes of their own. The lifeline ends workers that nobody closes.
         process = context.Process(  # type: ignore[attr-defined]
@@ -356,25 +355,33 @@ def preload_if_loaded(*modules: str) -> None:
 
 
 def warm_up(requested: str | None) -> None:
-    """Have the fork server start loading what workers need, without waiting for it, if workers would come from it."""
+    """Have the fork server start loading what workers need, without waiting, if workers would come from it."""
     if why_no_workers() or start_method(requested) != "forkserver":
         return
-    with _starting, _without_main():
+    with _starting, _without_script():
         _preload()
         with single_threaded_libraries(unset_thread_variables()):
             forkserver.ensure_running()
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Hide the user's script while a process starts, so that the worker does not run it again.
+def _without_script() -> Iterator[None]:
+    """Have processes that this thread starts meanwhile not run the user's script again.
 
-    Nothing is lost: what a factory needs from the script travels by value. It makes notebooks, ``python -c``,
-    stdin and scripts without an ``if __name__ == "__main__"`` guard work.
+    Nothing is lost: what a factory needs from the script travels by value. So notebooks, ``python -c``, stdin and
+    scripts without an ``if __name__ == "__main__"`` guard all work.
     """
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
+    original, starter = spawn.get_preparation_data, threading.get_ident()
+
+    def prepared(name: str) -> dict[str, Any]:
+        data = original(name)
+        if threading.get_ident() == starter:  # another thread's processes are no business of ours
+            for key in _SCRIPT:
+                data.pop(key, None)
+        return data
+
+    spawn.get_preparation_data = prepared
     try:
         yield
     finally:
-        sys.modules["__main__"] = script
+        spawn.get_preparation_data = original

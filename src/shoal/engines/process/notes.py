@@ -1,7 +1,7 @@
 """What a worker has to say beyond its rows, on its way through the socket.
 
 worker   Extra, answer or Fault ── Notes ──▶ frames        what cannot leave the worker becomes a fault of its env
-pool     frames ── NoteReader ──▶ Extra, answer or Fault   what this worker cannot have to say is refused
+pool     frames ── NoteReader ──▶ Extra, answer or Fault   what this worker could not have sent is refused
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLANK_SLIP = memoryview(bytes(SLIP_BYTES))
 
 
 class Notes:
-    """Outcomes of one lane that are more than a row and its slip, as messages."""
+    """Outcomes of one lane that go beyond a row and its slip, as messages."""
 
     def __init__(self, lane: Lane, forms: FormWriter, allow_pickle: bool) -> None:
         self._lane = lane
@@ -49,7 +49,7 @@ class Notes:
             try:
                 self._add_result(env_id, outcome)
                 return
-            except BaseException as error:  # the env's objects have a say in how they are pickled
+            except BaseException as error:  # pickling runs code of the env's objects
                 outcome = self._lane.refuse(env_id, PHASES[command], error)
         self._notes.append((Kind.FAULT, env_id, pack_fault(outcome)))
 
@@ -72,7 +72,7 @@ class Notes:
 
 
 class NoteReader:
-    """Takes messages apart, believing nothing that the worker which sent them could not say.
+    """Takes messages apart, and believes nothing that the worker which sent them could not have said.
 
     Attributes:
         forms: Reads the infos that need no message.
@@ -86,15 +86,15 @@ class NoteReader:
         self._has_finals = config.autoreset is Autoreset.SAME_STEP
 
     def read(self, frame: Frame, worker: WorkerProcess, commands: Mapping[int, int]) -> list[tuple[int, Extra | Fault]]:
-        """What a message says of which env.
+        """What a message says about which env.
 
         Args:
             frame: The message.
-            worker: Who sent it.
-            commands: What envs of this worker were told, for those that have not answered.
+            worker: Its sender.
+            commands: What those envs of this worker that have not answered yet were told to do.
 
         Raises:
-            FrameError: If it is none that this worker could have sent now.
+            FrameError: If this worker could not have sent it now.
         """
         if frame.kind is Kind.EXTRAS:
             return self._read_extras(frame.payload, commands)
@@ -156,7 +156,7 @@ def unpack_fault(data: bytes) -> Fault:
     """The fault behind ``pack_fault``, with its exception if that came along.
 
     Raises:
-        FrameError: If there is none.
+        FrameError: If the bytes are not a fault.
     """
     try:
         fault, cause = shipping.unpickle_value(data)

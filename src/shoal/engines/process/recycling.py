@@ -1,12 +1,12 @@
-"""Replacing workers that hold too much memory, env by env, where an episode ends and another begins.
+"""Replacing workers that hold too much memory, env by env, as one episode ends and the next begins.
 
     a worker grows above the limit      an heir is started beside it, without envs
     one of its envs begins an episode   the old worker lets it go; the heir builds it, gives it its generator, resets it
     the last env has left               the old worker is ended, and its place is free for the next heir
 
-Between two episodes an env is its generator and nothing else, so the rows are those that it would have given anyway.
-Under ``same_step`` a row has both episodes in it: the old worker leaves out the second (``Slot.defers``), the row is
-held back, and the heir's first observation completes it.
+Between two episodes an env is nothing but its generator, so its rows are those that it would have given anyway. Under
+``same_step`` a row has both episodes in it: the old worker leaves out the second (``Slot.defers``), the row is held
+back, and the heir's first observation completes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger("shoal")
 
 @dataclass(frozen=True)
 class HeldRow:
-    """A row that ended an episode and lacks the first observation of the next."""
+    """A row that ended an episode but lacks the first observation of the next."""
 
     block: int
     scalars: tuple[Any, ...]
@@ -52,13 +52,13 @@ class Recycler:
         self._above = above_bytes
         self._free = free
         self._leaving: int | None = None
-        # The heir's lanes, and to which of them each env goes; who is on the way, with what he is to do there.
+        # The heir's lanes, and which of them each env goes to; the envs on their way, with what they are to do there.
         self._lanes: list[tuple[int, range]] = []
         self._heirs: dict[int, int] = {}
         self._moving: dict[int, tuple[Request, int, int]] = {}
         self._held: dict[int, HeldRow] = {}
         self._has_complained = False
-        self._born: dict[int, int] = {}  # how many had been replaced when the worker of a place was started
+        self._born: dict[int, int] = {}  # how many workers had been replaced when the one in a place was started
 
     @property
     def is_active(self) -> bool:
@@ -66,15 +66,16 @@ class Recycler:
         return self._leaving is not None
 
     def look(self) -> None:
-        """See whether a worker has grown too large, and start its heir; or another one, if that has died."""
-        self._retire_if_empty()  # an interrupt may have kept it from being done
+        """Check whether a worker has grown too large, and start its heir, or another heir if that one has died."""
+        self._retire_if_empty()  # an interrupt may have prevented that
         crew, leaving = self._engine.crew, self._leaving
         if leaving is None:
-            alive = [worker for worker in crew.workers if worker.index not in crew.lost]
+            # One without envs has been replaced already, and an interrupt has kept it alive.
+            alive = [w for w in crew.workers if w.index not in crew.lost and self._engine.homes.envs_of(w.index)]
             large = [worker.index for worker in alive if (resident_bytes(worker.pid) or 0) > self._above]
             if not large:
                 return
-            # The oldest, so that all have their turn even if the limit is one that nobody can keep.
+            # The oldest, so that all get their turn even if no worker can stay below the limit.
             leaving = min(large, key=lambda index: self._born.get(index, 0))
         elif self._free not in crew.lost:
             return
@@ -82,14 +83,14 @@ class Recycler:
             self._start(leaving)
             self._has_complained = False
         except (ShoalError, OSError):
-            if not self._has_complained:  # once: it is tried again every second
+            if not self._has_complained:  # say so once: it is tried again every second
                 _log.warning("worker %d cannot be replaced now", leaving, exc_info=True)
             self._has_complained = True
 
     def _start(self, leaving: int) -> None:
         engine, place = self._engine, self._free
         if place < len(engine.crew.workers):
-            engine.crew.bury(place)  # who was there before may be one that never came to work
+            engine.crew.bury(place)  # the worker there may be one that never got to work
         if leaving != self._leaving:
             ids, lanes = engine.homes.envs_of(leaving), engine.homes.lanes_of(place)
             parts = shares(len(ids), min(len(ids), len(lanes)))
@@ -104,14 +105,14 @@ class Recycler:
     def send_off(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request], block: int
     ) -> tuple[list[int], dict[int, Request]]:
-        """Have those let go that begin an episode with this command; returns the others, with their requests."""
+        """Start moving the envs that begin an episode with this command; returns the others, with their requests."""
         movers = self._movers(ids, command)
         for i in movers:
             self._begin(i, requests.get(i), block)
         return [i for i in ids if i not in movers], {i: r for i, r in requests.items() if i not in movers}
 
     def _movers(self, ids: Sequence[int], command: Command) -> set[int]:
-        """Those among these envs that begin an episode with this command, and do so at the heir's."""
+        """The envs among these that begin an episode with this command, and are to do so in the heir."""
         engine = self._engine
         if self._leaving is None or command is Command.CALL or not self._has_heir():
             return set()
@@ -121,22 +122,22 @@ class Recycler:
         return {i for i in here if engine.config.autoreset is Autoreset.NEXT_STEP and self._is_over(i)}
 
     def _has_heir(self) -> bool:
-        """Whether there is one to go to. One that has died may not have been missed yet."""
+        """Whether there is a living heir to go to: the death of one may not have been noticed yet."""
         crew = self._engine.crew
         return self._free not in crew.lost and crew.workers[self._free].is_alive()
 
     def _begin(self, env_id: int, request: Request | None, block: int) -> None:
-        """Have an env let go."""
+        """Have the old worker let go of an env."""
         engine, request = self._engine, request or Request()
         if env_id in engine.gone:
-            # Its worker was found dead while another was let go. It is the engine's to say so, or to build it anew.
+            # Its worker was found dead while another env was let go. The engine reports that, or rebuilds the env.
             engine.submit([env_id], Command.RESET, {env_id: request}, block)
             return
         self._moving[env_id] = (request, block, self._heirs[env_id])
         engine.submit([env_id], Command.CALL, {env_id: Request(call=(LET_GO, "", (), {}))}, block)
 
     def take_home(self, ids: list[int]) -> list[int]:
-        """Send those that were let go, or are to be, on their way; returns the others, who have rows."""
+        """Send envs that were let go, or are about to be, on their way; returns the others, which have rows."""
         return [i for i in ids if not self._is_on_the_way(i)] if self._leaving is not None or self._held else ids
 
     def _is_on_the_way(self, env_id: int) -> bool:
@@ -155,7 +156,7 @@ class Recycler:
         return False
 
     def _lacks_half(self, env_id: int) -> bool:
-        """Whether an env has given a row that ends an episode and does not begin one; if so, it is held back."""
+        """Whether an env has given a row that ends an episode without beginning the next; if so, hold the row back."""
         engine = self._engine
         if (
             engine.config.autoreset is not Autoreset.SAME_STEP
@@ -190,14 +191,15 @@ class Recycler:
         return rows.reward, rows.terminated, rows.truncated, rows.elapsed
 
     def arrive(self, env_id: int) -> None:
-        """Have the heir build and reset an env that was let go; have one let go whose row was held back."""
+        """Have the heir build and reset an env that was let go, or start moving one whose row was held back."""
         engine = self._engine
         if env_id in self._moving:
             self._settle(env_id)
-        elif not self._has_heir():  # nobody to go to: the row is completed where it began
-            engine.submit([env_id], Command.RESET, None, self._held[env_id].block)
-        else:
-            self._begin(env_id, None, self._held[env_id].block)
+        elif env_id in self._held:  # else an interrupt has come between
+            if self._has_heir():
+                self._begin(env_id, None, self._held[env_id].block)
+            else:  # nowhere to go: the row is completed where it began
+                engine.submit([env_id], Command.RESET, None, self._held[env_id].block)
         if env_id in engine.gone:
             self._held.pop(env_id, None)
 
@@ -205,9 +207,9 @@ class Recycler:
         engine = self._engine
         request, block, heir = self._moving.pop(env_id)
         answer = engine.extras.pop(env_id, None)
-        engine.faults.pop(env_id, None)  # it had no body to let go of
+        engine.faults.pop(env_id, None)  # there was no env to let go of
         self._rehost(env_id, heir)
-        if not self._has_heir():  # found out now, it gives way to another; later, it would take this env with it
+        if not self._has_heir():  # noticed now, a dead heir is replaced; later, it would take this env with it
             worker = engine.crew.workers[self._free]
             engine.lose(worker, worker.how_it_ended(), worker.last_words())
         if request.incarnation is None:
@@ -217,7 +219,7 @@ class Recycler:
         self._retire_if_empty()
 
     def note_loss(self, worker: int) -> None:
-        """A worker is gone. The envs of one that was being replaced are built by the heir, not by another like it."""
+        """Note that a worker is gone; if it was being replaced, its envs are built by the heir, not by a new worker."""
         engine = self._engine
         for i in engine.homes.envs_of(worker):
             self._held.pop(i, None)
@@ -225,9 +227,9 @@ class Recycler:
                 engine.extras.pop(i, None)
         if worker == self._leaving:
             try:
-                engine.crew.bury(worker)  # while it is dying it could still write to what is another's by then
+                engine.crew.bury(worker)  # a dying worker could still write to what belongs to another by then
             except ShoalError:
-                return  # who builds its envs anew tries again, in the same place
+                return  # whoever rebuilds its envs tries again, in the same place
             for i in engine.homes.envs_of(worker):
                 engine.control.clear_env(i)
                 self._rehost(i, self._heirs[i])
@@ -247,5 +249,5 @@ class Recycler:
         self.count += 1
         try:
             engine.crew.retire(leaving)
-        except ResourceError:  # its place is not given to another before it is dead
+        except ResourceError:  # its place is not given to another worker before it is dead
             _log.warning("worker %d was replaced, and is still there", leaving, exc_info=True)

@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 class Rounds:
-    """Counts them, and tells the lanes.
+    """Counts the rounds, which are steps of the whole pool, and tells the lanes about them.
 
     Attributes:
-        number: How many there were.
+        number: How many rounds there were.
     """
 
     def __init__(self, control: Control) -> None:
         self._control = control
         self._lanes = range(control.plan.lanes)
         self.number = 0
-        # The block of the last command if that was a round; None after any other.
+        # The block of the last command, if that was a round; None after any other command.
         self._block: int | None = None
 
     def count(self, block: int) -> None:
-        """Begin one. From now on a lane that is reminded steps all its envs."""
+        """Begin a round: from now on, a lane that is reminded steps all its envs."""
         control = self._control
         if self._block != block:
             if self._block is None:
@@ -42,11 +42,11 @@ class Rounds:
         self._control.call(self._lanes)
 
     def note_other(self) -> None:
-        """Commands of another kind are about to be written."""
+        """Note that commands of another kind are about to be written."""
         self._block = None
 
     def remind(self, lane: int) -> None:
-        """Tell a lane again of the round that is under way, if there is one."""
+        """Tell a lane again about the round that is under way, if there is one."""
         if self._block is not None:
             self._control.rounds[lane] = self.number
         self._control.call((lane,))

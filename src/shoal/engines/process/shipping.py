@@ -60,7 +60,7 @@ def pickle_value(value: Any, what: str) -> bytes:
     """
     try:
         return bytes(cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
-    except MemoryError as error:  # that is not the value's fault, and a search would need still more
+    except MemoryError as error:  # not the value's fault, and searching for a culprit would need even more
         raise MemoryError(f"cannot allocate the memory to pickle {what}") from error
     except Exception as error:
         raise ShippingError(f"{find_culprit(value, what) or what} cannot be pickled ({error})") from error
@@ -74,7 +74,7 @@ def unpickle_value(data: bytes | memoryview) -> Any:
 def pickle_exception(error: BaseException | None) -> bytes:
     """An exception as bytes that are known to load again, or no bytes at all.
 
-    Many exception classes pickle and then fail to load, because their constructor takes other arguments: so it is
+    Many exception classes pickle but then fail to load, because their constructor takes other arguments. So loading is
     tried here, where a failure costs nothing.
     """
     try:
@@ -85,7 +85,7 @@ def pickle_exception(error: BaseException | None) -> bytes:
 
 
 def unpickle_exception(data: bytes) -> BaseException | None:
-    """The exception behind ``pickle_exception``; None if there is none, or nothing that can be raised."""
+    """The exception behind ``pickle_exception``; None if there is none, or if it cannot be raised."""
     try:
         error = pickle.loads(data) if data else None  # noqa: S301 - between a pool and the workers it started
     except (Exception, SystemExit):  # a class that only the worker can import: its text is all there is
@@ -101,17 +101,17 @@ def find_culprit(value: Any, path: str, depth: int = 5) -> str | None:
 
 
 def _find(value: Any, path: str, depth: int, seen: set[int]) -> str | None:
-    """The innermost culprit in something that cannot be pickled; None if it only leads back to where we came from."""
+    """The innermost culprit in something that cannot be pickled; None if that only leads back to where we came from."""
     seen.add(id(value))
     parts: list[tuple[str, Any]] = []
-    with contextlib.suppress(Exception):  # an odd object may not even let itself be looked at
+    with contextlib.suppress(Exception):  # an odd object may not even allow inspection
         parts = _parts(value) if depth else []
     leads_back = False
     for name, part in parts:
         if id(part) in seen:
             leads_back = True
         elif not _pickles(part):
-            # What a part without a name belongs to is a mere shell around it.
+            # A value with a nameless part is a mere shell around it.
             found = _find(part, f"{path}.{name}", depth - 1, seen) if name else _find(part, path, depth, seen)
             if found:
                 return found
@@ -144,8 +144,10 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         parts += [(f"[{i}]", item) for i, item in enumerate(value)]
     elif isinstance(getattr(value, "__dict__", None), dict):
         parts += list(vars(value).items())
+    elif isinstance(getattr(type(value), "__slots__", None), tuple):
+        parts += [(name, getattr(value, name)) for name in type(value).__slots__ if hasattr(value, name)]
     elif isinstance(value, type):
-        # Beside what the author has written, a class has members of Python's own, which never pickle.
+        # Besides what its author has written, a class has members of Python's own, which never pickle.
         members = vars(value).items()
         parts += [(name, item) for name, item in members if name[:2] != "__" or isinstance(item, FunctionType)]
     return parts
@@ -155,7 +157,7 @@ def _parts_of_function(function: Any) -> list[tuple[str, Any]]:
     names, cells = function.__code__.co_freevars, function.__closure__ or ()
     parts = []
     for name, cell in zip(names, cells, strict=True):
-        with contextlib.suppress(ValueError):  # nothing is in it yet
+        with contextlib.suppress(ValueError):  # the cell is still empty
             parts.append((f"closure.{name}", cell.cell_contents))
     scope = function.__globals__
     return parts + [(f"globals.{name}", scope[name]) for name in function.__code__.co_names if name in scope]

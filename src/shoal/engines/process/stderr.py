@@ -1,9 +1,9 @@
-"""What workers write to stderr: passed on to ours as it comes, and the last lines kept, to explain a death.
+"""What workers write to stderr: passed on to ours as it arrives, with the last lines kept to explain a death.
 
     worker ── pipe ──▶ read by the thread, or by whoever asks for the last lines ──▶ kept, and written by the thread
 
 Our own stderr may be a pipe that nobody empties. So only the thread ever writes to it, without holding the lock that
-others need: they are not kept waiting, and close is not either.
+others need: neither they nor close are kept waiting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from io import FileIO
 
 _STDERR = 2
 _READ_BYTES = 1 << 16
-_MOST_READS = 32  # whoever inherited a worker's stderr may write faster than we read
+_MOST_READS = 32  # a process that inherited a worker's stderr may write faster than we read
 _KEPT_BYTES = 1 << 13
 _KEPT_LINES = 20
 _ENDING_S = 1.0
@@ -29,10 +29,11 @@ _relays: weakref.WeakSet[StderrRelay] = weakref.WeakSet()
 
 @dataclass(eq=False)
 class Tail:
-    """One worker's stderr: the end of the pipe that we read, and the last of what came."""
+    """One worker's stderr: the end of the pipe that we read, and the last of what came through it."""
 
     fd: int
     data: bytearray = field(default_factory=bytearray)
+    is_open: bool = True
 
     def lines(self) -> str:
         """The last lines."""
@@ -53,7 +54,7 @@ class StderrRelay:
         self._lock = threading.RLock()
         self._is_closed = False
         self._wake_out, wake_in = os.pipe()
-        self._waker = FileIO(wake_in, "wb")  # closed in one go, and knows that it is
+        self._waker = FileIO(wake_in, "wb")  # closes in one go, and knows whether it is closed
         for end in (self._wake_out, wake_in):
             os.set_blocking(end, False)
         try:
@@ -67,17 +68,15 @@ class StderrRelay:
             raise
         _relays.add(self)
 
-    def add(self, fd: int) -> Tail:
-        """Read from this descriptor too; if this succeeds, it is ours from now on."""
-        os.set_blocking(fd, False)
-        tail = Tail(fd)
+    def add(self, tail: Tail) -> None:
+        """Read from this descriptor too."""
+        os.set_blocking(tail.fd, False)
         with self._lock:
-            self._selector.register(fd, selectors.EVENT_READ)
-            self._tails[fd] = tail
-        return tail
+            self._selector.register(tail.fd, selectors.EVENT_READ)
+            self._tails[tail.fd] = tail
 
     def remove(self, tail: Tail) -> None:
-        """Read what is left, then let go of the descriptor."""
+        """Read what is left, then close the descriptor; also if it was never added."""
         with self._lock:
             self._let_go(tail)
             self._wake()
@@ -90,7 +89,7 @@ class StderrRelay:
             return tail.lines()
 
     def close(self) -> None:
-        """Read what is left of everyone and end the thread, unless it cannot get rid of what was said."""
+        """Read what is left in every pipe and end the thread, unless it cannot get rid of what it has to write."""
         with self._lock:
             if self._waker.closed:
                 return
@@ -103,10 +102,12 @@ class StderrRelay:
             self._thread.join(_ENDING_S)
 
     def disown(self) -> None:
-        """Close our copies of everything, in a process that was forked from the one whose workers these are."""
-        self._lock = threading.RLock()  # a thread that is not here may have held the other
+        """Close our copies of everything, in a process that was forked from the one that owns the workers."""
+        self._lock = threading.RLock()  # a thread that does not exist here may have held the old one
         self._is_closed = True
         self._selector.close()
+        for tail in self._tails.values():
+            tail.is_open = False
         for fd in (*self._tails, self._wake_out):
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -133,14 +134,16 @@ class StderrRelay:
     def _wake(self) -> None:
         """Have the thread write what somebody else has read."""
         if self._unwritten and not self._is_closed:
-            self._waker.write(b"\0")  # or not, if it has been told often enough
+            self._waker.write(b"\0")  # does nothing if the pipe is full: it has been told often enough
 
     def _let_go(self, tail: Tail) -> None:
         self._read_all(tail)
         if self._tails.get(tail.fd) is tail:
             del self._tails[tail.fd]
-            with contextlib.suppress(KeyError):  # it had ended, so the thread has dropped it
+            with contextlib.suppress(KeyError):  # the pipe had ended, so the thread has dropped it
                 self._selector.unregister(tail.fd)
+        if tail.is_open:
+            tail.is_open = False
             os.close(tail.fd)
 
     def _read_all(self, tail: Tail) -> None:
@@ -149,9 +152,9 @@ class StderrRelay:
                 return
 
     def _read(self, tail: Tail) -> bytes | None:
-        """Take what has come: None if that is nothing yet, no bytes once nobody can write any more."""
+        """Take what has arrived: None if there is nothing yet, no bytes once nobody can write any more."""
         if self._tails.get(tail.fd) is not tail:
-            return None  # its number may be somebody else's by now
+            return None  # its descriptor may stand for another file by now
         try:
             data = os.read(tail.fd, _READ_BYTES)
         except BlockingIOError:

@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# What tells numeric libraries how many threads to use, and by which of its names threadpoolctl finds the library.
+# The variables that tell numeric libraries how many threads to use, and how threadpoolctl finds each library.
 _THREAD_VARIABLES = {
     "OMP_NUM_THREADS": ("user_api", "openmp"),
     "OPENBLAS_NUM_THREADS": ("internal_api", "openblas"),
@@ -23,26 +23,26 @@ _THREAD_VARIABLES = {
 
 
 def adopt_environment(environ: Mapping[str, str]) -> None:
-    """Have the variables that the pool's process has now; a fork server has those of the moment that it was started."""
+    """Take over the variables that the pool's process has now; a fork server has those from when it was started."""
     for name in os.environ.keys() - environ.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in environ.items() if os.environ.get(name) != value})
 
 
 def seed_generators(seeds: Sequence[int]) -> None:
-    """Forked workers share the parent's generators: without this, every env that uses them would draw the same."""
+    """Seed the global generators: forked workers have copies of the parent's, so their envs would draw the same."""
     random.seed(seeds[0])
     np.random.seed(seeds[1])
 
 
 def seed_torch(seeds: Sequence[int]) -> None:
-    """The same for torch, whose generator is also the same in every process that has just imported it."""
+    """Do the same for torch, whose generator is also the same in every process that has just imported it."""
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.manual_seed(seeds[2])
 
 
 def unset_thread_variables() -> tuple[str, ...]:
-    """The variables that the user has left to us. The first speaks for all: the other libraries look there too."""
+    """The variables that the user has left to us; OMP_NUM_THREADS speaks for all, as other libraries obey it too."""
     if "OMP_NUM_THREADS" in os.environ:
         return ()
     return tuple(name for name in _THREAD_VARIABLES if name not in os.environ)
@@ -60,7 +60,7 @@ def single_threaded_libraries(variables: tuple[str, ...]) -> Iterator[None]:
 
 
 def limit_loaded_libraries(variables: tuple[str, ...]) -> None:
-    """One thread for libraries that were loaded before the limit could be set in the environment."""
+    """Limit to one thread the libraries that were loaded before the environment could set the limit."""
     if "torch" in sys.modules and {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}.issubset(variables):
         sys.modules["torch"].set_num_threads(1)
     with contextlib.suppress(ImportError):

@@ -1,9 +1,9 @@
 """Waking another process: counts in shared memory, and a wait for them that is quick without burning a core.
 
-    who has news     raises a count · fence · posts the semaphore if the count has reached what the other side wants
-    who waits        looks at the count for a while · says what it wants · fence · looks again · sleeps
+    the side with news   raises a count · fence · posts the semaphore if the count has reached what the other side wants
+    the side that waits  looks at the count for a while · says what it wants · fence · looks again · sleeps
 
-Looking at a word takes 0.1 µs, posting or trying a semaphore 0.2; so as long as both sides are quick, no semaphore is
+Looking at a word takes 0.1 µs, posting or trying a semaphore 0.2 µs; so while both sides are quick, no semaphore is
 touched. A POSIX semaphore in the pool's own shared memory has no name and no descriptor, works with every start method,
 and holds no lock that a killed process could take with it.
 """
@@ -26,10 +26,10 @@ SEMAPHORE_BYTES = 64  # sem_t is 32 bytes on 64-bit Linux; a cache line keeps ne
 NOBODY_WAITS = 2**62
 
 _SPIN_BUDGET_S = 300e-6
-_FEW_LOOKS = 8  # a few microseconds; but with a worker on the same core, one look lasts until that one yields
-_STOLEN_S = 1e-3  # who yields for longer has given its core to a program that does not yield
+_FEW_LOOKS = 8  # a few microseconds; but with a worker on the same core, one look lasts until that worker yields
+_STOLEN_S = 1e-3  # a yield that takes longer has given the core to a program that does not yield
 _TOO_OFTEN = 12  # thefts count 4 each, and every wait without one takes 1 back
-_REST_S = (0.1, 3.2)  # without looking, after the first and at most
+_REST_S = (0.1, 3.2)  # how long not to look: at first, and at most
 _MEMORY = 0.25  # weight of the newest wait in the running average
 
 # Posting takes a fraction of a microsecond, so the GIL is kept; a real wait releases it.
@@ -50,7 +50,7 @@ class Semaphore:
             self.clear()
 
     def clear(self) -> None:
-        """Start from zero, whatever a process that died with it has left; nobody else may be using it."""
+        """Start from zero, whatever a process that died using it left behind; nobody else may be using it now."""
         if _slow.sem_init(self._pointer, 1, 0) != 0:
             raise OSError(ctypes.get_errno(), "sem_init failed")
 
@@ -69,10 +69,10 @@ class Semaphore:
 
 
 class Fence:
-    """Between accesses to shared memory: keeps the processor from doing the later ones first.
+    """A memory fence: keeps the processor from making later accesses to shared memory before earlier ones.
 
-    Two sides that each write a word and then read the other's could otherwise both read what was there before. A lock
-    of one's own does it, because letting go of it and taking it again are done in order and with everything before.
+    Two sides that each write a word and then read the other's could otherwise both read what was there before. A
+    private lock will do: releasing it and taking it again happen in order, and after everything that came before.
     """
 
     def __init__(self) -> None:
@@ -81,31 +81,31 @@ class Fence:
         self._release, self._acquire = lock.release, lock.acquire
 
     def __call__(self) -> None:
-        """Pass it."""
+        """Pass the fence."""
         try:
             self._release()
-        except RuntimeError:  # an interrupt has come between the two before
+        except RuntimeError:  # an interrupt came between the two last time
             self._acquire(False)
             self._release()
         self._acquire(False)
 
 
 class Waiter:
-    """Waits for a count to be reached, looking at it for a moment first when the last waits were short.
+    """Waits for a count to be reached, looking at it for a moment first if recent waits were short.
 
-    Sleeping costs 5 to 50 µs of wake-up; looking takes cycles from whoever is meant to answer. So a wait looks
-    only while the running average of the last waits says that the answer is due within the budget for it, and it
-    yields the core between two looks. An idle or slow counterpart therefore costs no CPU at all.
+    Waking from sleep costs 5 to 50 µs; looking takes cycles from whoever is meant to answer. So a wait looks only
+    while the running average of recent waits says that the answer is due within the budget, and it yields the core
+    between two looks. An idle or slow counterpart therefore costs no CPU at all.
 
-    Beside programs that use every core, a yield costs a whole slice of time, milliseconds, while a sleeper that is
-    woken goes before them. So who loses its core that way again and again does not look for a while, then tries anew.
+    Next to programs that use every core, a yield costs a whole time slice (milliseconds), whereas a sleeper that is
+    woken goes ahead of them. So a waiter that keeps losing its core that way stops looking for a while, then retries.
 
     Args:
         semaphore: Where to sleep.
         count: Reads the count, which only grows.
-        wanted: The word ``wanted[place]`` tells the other side which count to be woken at.
-        place: See there.
-        budget_s: For how long an answer may be waited for without sleeping.
+        wanted: The word ``wanted[place]`` tells the other side at which count to wake this one.
+        place: The index into ``wanted``.
+        budget_s: How long an answer may be waited for without sleeping.
     """
 
     def __init__(
@@ -132,15 +132,15 @@ class Waiter:
     ) -> bool:
         """Wait until the count has reached ``goal``; False if ``timeout_s`` passed first.
 
-        Rarely it returns True too early, for news that were seen before.
+        On rare occasions it returns True too early, for news that was seen before.
 
         Args:
             goal: The count.
-            timeout_s: For how long.
-            look: Asked right before falling asleep whether there are other news; what comes later wakes.
-            is_crowded: Whether those who are to raise the count need every core. They may then all be queued on
-                another one while this one is kept busy looking; once it is idle, the system moves one of them here,
-                where it stays. So a count that stands still is looked at a few times only.
+            timeout_s: How long to wait.
+            look: Asked right before falling asleep whether there is other news; whatever comes later wakes the sleeper.
+            is_crowded: Whether the processes that raise the count need every core. They may then all be queued on
+                another core while looking keeps this one busy; once it is idle, the system moves one of them here,
+                where it stays. So a count that stands still is looked at only a few times.
         """
         start = perf_counter()
         looks = _FEW_LOOKS if is_crowded else -1
@@ -172,11 +172,11 @@ class Waiter:
             self._thefts -= 1
         else:
             self._rest_s = _REST_S[0]
-        self._fence()  # what was written before the count was raised is read after
+        self._fence()  # what was written before the count was raised must be read after it
         return True
 
     def _note_theft(self, now: float) -> None:
-        """Somebody else has had the core. Once is nothing; a virtual machine loses its own now and then."""
+        """Somebody else had the core. Once means nothing: a virtual machine loses its core now and then."""
         self._thefts = min(self._thefts + 4, _TOO_OFTEN + 4)
         if self._thefts > _TOO_OFTEN:
             self._rests_until = now + self._rest_s
@@ -188,5 +188,5 @@ class Waiter:
         try:
             return self._count() >= goal or (look is not None and look()) or self._semaphore.acquire(timeout_s)
         finally:
-            # Without a fence: who has not seen it wakes us once in vain.
+            # No fence needed: a counterpart that has not seen this yet wakes us once in vain.
             self._wanted[self._place] = NOBODY_WAITS

@@ -1,4 +1,4 @@
-"""Looking for workers that died, lanes that do not move, and workers that grow; and who is to blame for a loss."""
+"""Watching for workers that died, lanes that are stuck and workers that grow; and who is to blame for a loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shoal.engines.process.engine import ProcessEngine
     from shoal.engines.process.launch import WorkerProcess
 
-_LOOK_EVERY_S = 1.0  # at the memory of workers
+_LOOK_EVERY_S = 1.0  # how often to look at the memory of workers
 
 
 class LaneWatch:
@@ -26,7 +26,7 @@ class LaneWatch:
         self._since_look_s = 0.0
 
     def look(self, passed_s: float) -> None:
-        """Look at all of them; ``passed_s`` seconds have passed since the last time."""
+        """Look at all workers; ``passed_s`` seconds have passed since the last time."""
         engine = self._engine
         for worker in engine.crew.workers:
             if worker.index not in engine.crew.lost and not worker.is_alive():
@@ -42,7 +42,7 @@ class LaneWatch:
                 continue
             seen = (engine.control.progress[lane], engine.control.running[lane])
             if seen != self._seen[lane]:
-                # It moved at some moment since the last look: nobody is to be given up too early.
+                # It moved at some point since the last look: no env is to be given up too early.
                 self._seen[lane], self._waited_s[lane] = seen, 0.0
             else:
                 self._waited_s[lane] += passed_s
@@ -50,7 +50,7 @@ class LaneWatch:
             self._judge(lane)
 
     def forgive(self, lane: int) -> None:
-        """A lane begins anew: its worker must not inherit the time that another has hung."""
+        """Start a lane's clock anew: a new worker must not inherit the time for which its predecessor hung."""
         self._waited_s[lane] = 0.0
 
     def _look_at_memory(self) -> None:
@@ -62,12 +62,12 @@ class LaneWatch:
             engine.recycler.look()
 
     def _judge(self, lane: int) -> None:
-        """Give a lane up if its env has been at one command for too long."""
+        """Give a lane up if its env has been busy with one command for too long."""
         engine, waited_s = self._engine, self._waited_s[lane]
         env_id = engine.control.running[lane]
         if env_id not in engine.homes.lane_ids[lane]:
             if self._is_kept_waiting(lane):
-                return  # the one that it waits for has a deadline of its own
+                return  # the lane that it waits for has a deadline of its own
             env_id = self._next_env(lane)
         command = Command(engine.control.command[env_id])
         limit = engine.config.timeouts.of(command, is_building=env_id in engine.building)
@@ -82,13 +82,13 @@ class LaneWatch:
         engine.lose(worker, f"it hung in env {env_id}: {why}", "", own)
 
     def _is_kept_waiting(self, lane: int) -> bool:
-        """Whether another lane of the same worker is at work, perhaps with the GIL in its hands."""
+        """Whether another lane of the same worker is at work, perhaps holding the GIL."""
         homes, running = self._engine.homes, self._engine.control.running
         others = [other for other in homes.lanes_of(homes.worker_of_lane[lane]) if other != lane]
         return any(running[other] in homes.lane_ids[other] and self._waited_s[other] > 0 for other in others)
 
     def _next_env(self, lane: int) -> int:
-        """The env for whose sake a lane is waited for that is at none: first one that is to be built."""
+        """The env to wait for in a lane that runs none: preferably one that is to be built."""
         engine = self._engine
         ids = engine.homes.lane_ids[lane]
         owed = [i for i in ids if i in engine.out] or ids
@@ -100,7 +100,7 @@ def blame(
 ) -> tuple[Fault, dict[int, Fault]]:
     """The fault of a worker that is gone, and those of its envs.
 
-    Whoever was at work is to blame, or has hung; if that cannot be told, everyone is.
+    The env that hung is to blame, or the one that was at work; if there is no telling, all of them are.
     """
     lanes, env_ids = engine.homes.lanes_of(worker.index), engine.homes.envs_of(worker.index)
     at_work = [i for lane in lanes if (i := engine.control.running[lane]) in engine.homes.lane_ids[lane]]

@@ -3,11 +3,11 @@
     magic "SHOA" · kind · env id · length · payload
 
 Neither side ever blocks on a full socket: while it cannot send, it reads, so two large messages that cross each
-other cannot lock up. A frame that is not one of ours is refused before its payload is looked at.
+other cannot deadlock. A frame that is not one of ours is refused before its payload is looked at.
 
-The pool's side may be interrupted between any two lines, and go on later. So bytes go from the socket to where they are
-kept in one call, frames have numbers, by which making them twice makes no more of them, and who reads one has it until
-it asks for the next.
+The pool's side may be interrupted between any two lines, and continue later. So bytes go from the socket to where they
+are kept in one call; frames are numbered, so that making one twice does not duplicate it; and a frame is kept until its
+reader asks for the next.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct("<4sBiQ")
 _MAGIC = b"SHOA"
 _MAX_PAYLOAD_BYTES = 2**34
-_READ_BYTES = 1 << 16  # Python allocates them for every read, and more than this from the system
+_READ_BYTES = 1 << 16  # Python allocates these for every read; larger blocks would come from the system each time
 _SLICE_S = 0.1
-_WHOLE_BYTES = 4096  # what the system sends whole or not at all
+_WHOLE_BYTES = 4096  # up to this size, the system sends all or nothing
 
 
 class Kind(IntEnum):
@@ -45,7 +45,7 @@ class Kind(IntEnum):
     EXTRAS = 5  # worker: what rows hold beyond their columns
     VALUE = 6  # worker: the answer to a call
     FAULT = 7  # worker: an env failed
-    FORM = 8  # worker: what infos in slips look like from now on
+    FORM = 8  # worker: a form that infos in slips may have from now on
 
 
 class Frame(NamedTuple):
@@ -61,7 +61,7 @@ class WireError(ShoalError, OSError):
 
 
 class FrameError(WireError):
-    """One side has sent something that is no frame, or none that belongs there."""
+    """One side has sent something that is not a frame, or a frame that does not belong there."""
 
 
 class Channel:
@@ -91,7 +91,7 @@ class Channel:
 
         Raises:
             WireError: If the other side is gone.
-            FrameError: If it has got a part of a frame before, and an interrupt kept the rest from it.
+            FrameError: If an interrupt has cut off an earlier frame, so that the other side has got only part of it.
         """
         if self._is_torn:
             raise FrameError(0, "an interrupt has cut off what it was being sent")
@@ -119,23 +119,31 @@ class Channel:
 
         Raises:
             WireError: If the other side is gone.
-            FrameError: If what it sent is no frame.
+            FrameError: If what it sent is not a frame.
         """
         frame = self.frame(self.num_received, timeout_s)
         if frame is not None:
             self.num_received += 1
+            self.forget(frame)
         return frame
 
+    def forget(self, frame: Frame) -> None:
+        """Let go of a frame, which may be large, and of those before it: nobody will ask for them again."""
+        for number, kept in list(self._frames.items()):  # a copy, because another thread may be adding frames
+            del self._frames[number]
+            if kept is frame:
+                break
+
     def frame(self, number: int, timeout_s: float | None) -> Frame | None:
-        """The frame of this number, counted from 0, or None if it has not come in time; those before it are forgotten.
+        """The frame with this number, counted from 0, or None if it did not come in time.
 
         Raises:
             WireError: If the other side is gone.
-            FrameError: If what it sent is no frame.
+            FrameError: If what it sent is not a frame.
         """
         end = None if timeout_s is None else monotonic() + timeout_s
         while number not in self._frames:
-            self._read()  # without asking first: what is waited for has almost always come
+            self._read()  # without polling first: the frame has almost always arrived already
             if number in self._frames:
                 break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
@@ -143,10 +151,6 @@ class Channel:
                 return None
             # In slices, because a thread that waits to send may read the frame that this one waits for.
             self._poll.poll(left * 1000)
-        if len(self._frames) > 1:
-            # Of a copy: another thread may be adding frames.
-            for old in [each for each in list(self._frames) if each < number]:
-                del self._frames[old]
         return self._frames[number]
 
     def _read(self) -> None:
@@ -166,7 +170,7 @@ class Channel:
 
     def _split(self) -> None:
         if len(self._rest) + sum(map(len, self._chunks)) < self._least:
-            return  # or a long frame would be put together anew with each part of it that comes
+            return  # or a long frame would be put together anew with each part that arrives
         incoming, size = b"".join((self._rest, *self._chunks)), _HEADER.size
         count, start, least = self._num_frames, 0, size
         while len(incoming) - start >= size:

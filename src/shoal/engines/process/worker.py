@@ -1,4 +1,4 @@
-"""What runs in a worker process: build envs, then serve their lanes until told to stop.
+"""What runs in a worker process: it builds envs, then serves their lanes until told to stop.
 
     start ─▶ build envs ─▶ READY ─▶ ATTACH ─▶ READY ─▶ each lane: wait for go · run what is due · publish · post done
 
@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import threading
+import traceback
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import reduction
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.arrays import Arena, Rows
-from shoal.engines.base import Command, EngineConfig, Request
+from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request
 from shoal.engines.lane import Lane
 from shoal.engines.process import shipping, surroundings
 from shoal.engines.process.control import Control, Plan
@@ -46,7 +47,7 @@ _F_SETSIG = 10
 
 
 class SharedFd:
-    """A file descriptor that survives the way into a worker, whatever the start method."""
+    """A file descriptor that survives the trip into a worker, whatever the start method."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -56,8 +57,8 @@ class SharedFd:
 
 
 def _received_fd(duplicate: Any) -> SharedFd:
-    # This runs when a worker learns what it is, which is before multiprocessing calls its main function: a Ctrl-C
-    # in between would be another traceback beside the user's own.
+    # This runs while a worker unpickles its arguments, before multiprocessing calls its main function: a Ctrl-C in
+    # between would print another traceback next to the user's own.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return SharedFd(above_streams(duplicate.detach()))
 
@@ -66,8 +67,8 @@ def _received_fd(duplicate: Any) -> SharedFd:
 class Boot:
     """What a worker is started with.
 
-    The first one builds its envs and reports. One of a later generation takes the place of a worker that was lost:
-    it knows its place from the start, and builds an env when it is told to.
+    The first worker in a place builds its envs and reports. One of a later generation replaces a worker that was
+    lost: it builds no env until it is told to.
     """
 
     worker: int
@@ -92,7 +93,7 @@ class Boot:
 
     @property
     def seeds(self) -> list[int]:
-        """For the generators that a process has by itself, and that are to be others than those of other workers."""
+        """Seeds for the generators that every process has, which must differ from those of other workers."""
         key = (self.worker, self.generation) if self.generation else (self.worker,)
         seeds: list[int] = np.random.SeedSequence(self.entropy, spawn_key=key).generate_state(3).tolist()
         return seeds
@@ -109,7 +110,7 @@ def main(boot: Boot) -> None:
 
 
 def _settle(boot: Boot) -> None:
-    """Make this process a good worker: no Ctrl-C of its own, tied to the pool's life, ready to show its stacks."""
+    """Make this process a good worker: deaf to Ctrl-C, tied to the pool's life, ready to show its stacks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lifeline = boot.lifeline.fd
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
@@ -156,7 +157,7 @@ class Worker:
             return
         if is_first:
             self._report([], {}, [])
-        threads = [threading.Thread(target=server.serve, daemon=True) for server in servers[1:]]
+        threads = [threading.Thread(target=_serve, args=(server,), daemon=True) for server in servers[1:]]
         for thread in threads:
             thread.start()
         servers[0].serve()
@@ -164,7 +165,7 @@ class Worker:
             thread.join()
 
     def _prepare(self) -> None:
-        """Make the lanes. Factories that cannot be loaded here are factories that fail."""
+        """Make the lanes; factories that cannot be loaded here become factories that fail."""
         boot = self.boot
         try:
             unpacked = shipping.unpack_factories(boot.factories)
@@ -173,7 +174,7 @@ class Worker:
         # The lane looks its factories up by env id, so a dict serves as well as the whole pool's list.
         config = replace(boot.config, factories=dict(zip(boot.env_ids, unpacked, strict=True)))
         self.lanes = [Lane(config, ids, boot.worker, copies_infos=False) for _, ids in boot.lanes]
-        # What loads from now on sees the limit in its environment.
+        # Libraries that load from now on see the limit in their environment.
         surroundings.limit_loaded_libraries(boot.limited)
         surroundings.seed_torch(boot.seeds)
 
@@ -222,13 +223,13 @@ class Worker:
         self.channel.send(Kind.READY, -1, payload, _patient)
 
     def _failure(self, error: Exception) -> Fault:
-        """Something that failed outside of any env, and takes them all with it."""
+        """A failure outside of any env, which takes them all with it."""
         ids = tuple(self.boot.env_ids)
         where = Where(ids, "construct", self.boot.worker, os.getpid())
         return replace(fault_from(error, env_id=ids[0], phase="construct"), where=where)
 
     def request_for(self, env_id: int, letter: int) -> Request:
-        """What the pool sends along with the command of this env."""
+        """What the pool sends along with this env's command."""
         with self._receiving:
             while (request := self._mailbox.take(env_id, letter)) is None:
                 frame = self.channel.receive(None)
@@ -237,7 +238,7 @@ class Worker:
             return request
 
     def announce(self) -> None:
-        """Count a note that will follow; done before the row is published, so the pool knows to wait for it."""
+        """Count a note that will follow, before its row is published, so that the pool knows to wait for it."""
         with self._sending:
             self.control.notes[self.boot.worker] += 1
 
@@ -297,7 +298,7 @@ class LaneServer:
         self._publish(self._notes.take() if outcomes else [])
 
     def _run_pending(self) -> None:
-        control, run = self.control, self.lane.run
+        control = self.control
         issued, finished, command, block = control.issued, control.finished, control.command, control.block
         letter, running, host, index = control.letter, control.running, control.host, self.index
         ring = index * self._capacity
@@ -308,8 +309,7 @@ class LaneServer:
                 continue
             running[index] = env_id
             self._forms.wipe(env_id)
-            request = self.worker.request_for(env_id, letter[env_id]) if letter[env_id] else None
-            outcome = run(env_id, command[env_id], request, block[env_id])
+            outcome = self._outcome(env_id, command[env_id], letter[env_id], block[env_id])
             if outcome is not None:
                 notes.add(env_id, outcome, Command(command[env_id]))
             finished[env_id] = sequence
@@ -322,8 +322,15 @@ class LaneServer:
         if count:
             self._publish(notes.take())
 
+    def _outcome(self, env_id: int, command: int, letter: int, block: int) -> Extra | Fault | None:
+        try:
+            request = self.worker.request_for(env_id, letter) if letter else None
+        except ShippingError as error:
+            return self.lane.fault(env_id, PHASES[Command(command)], error)
+        return self.lane.run(env_id, command, request, block)
+
     def _publish(self, notes: list[Note]) -> None:
-        """Make finished rows visible, wake the pool if it waits for no more than these, then send what goes with them.
+        """Make finished rows visible, wake the pool if it waits for nothing else, then send what goes with the rows.
 
         In this order, because a large message can only leave while the pool reads, and the pool reads once it is awake.
         """
@@ -331,7 +338,7 @@ class LaneServer:
         for _ in notes:
             self.worker.announce()
         control.running[self.index] = -1
-        self._fence()  # the rows are there before it is said that they are
+        self._fence()  # the rows must be there before it is said that they are
         control.progress[self.index] = self._position
         self._fence()
         wanted = control.wanted[0]
@@ -341,9 +348,18 @@ class LaneServer:
             self.worker.tell(kind, env_id, payload)
 
 
+def _serve(server: LaneServer) -> None:
+    """Run a lane in a thread. If that fails, the whole worker must: the pool notices that, and not a missing thread."""
+    try:
+        server.serve()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
 def _raise(error: BaseException) -> Any:
     raise error
 
 
 def _patient() -> None:
-    """Wait on: if the pool is gone, so is this process."""
+    """Keep waiting: if the pool is gone, so is this process."""

@@ -1,6 +1,6 @@
 """Atari games on ale-py, under EnvPool's ids (``Pong-v5``) and with its options.
 
-The table says which class runs under which id; it names the class, because only who makes one needs ale-py.
+The table says which class runs under which id; it only names the class, because ale-py is needed only to make one.
 Gymnasium's ids (``ALE/Pong-v5``) mean Gymnasium's own envs.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["GYMNASIUMS", "MISSING", "TASKS", "has_ale", "register_with_gymnasium"]
 
 MISSING = "Atari games need ale-py: pip install 'shoal[atari]'"
-GYMNASIUMS = "ALE/"  # how Gymnasium's ids begin
+GYMNASIUMS = "ALE/"  # the prefix of Gymnasium's ids
 STEPS = 27_000  # 108,000 frames: half an hour of play
 
 _GAMES = """
@@ -57,7 +57,7 @@ def has_ale() -> bool:
 
 
 def register_with_gymnasium(task_id: str) -> None:
-    """Have Gymnasium know its own Atari ids, if this is one of them: it does not import ale-py by itself.
+    """Make Gymnasium's Atari ids known to it, if this is one of them: it does not import ale-py on its own.
 
     Raises:
         BackendUnavailable: If ale-py is not installed.

@@ -1,4 +1,4 @@
-"""What ``picture`` does, compiled, and loaded without numba."""
+"""What ``picture`` does, but compiled, and loaded without numba."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from shoal.engines.kernel.machine_code import Function
     from shoal.envs.atari.picture import Array, Taps
 
-_FIRST, _SECOND, _SHADES, _OUT = range(2, 6)  # words of a call
+_FIRST, _SECOND, _SHADES, _OUT = range(2, 6)  # words in the block of a call
 
 
 @cache
 def _function(name: str) -> Function:
-    """One for all consoles of a process."""
+    """A compiled function, shared by all consoles of a process."""
     return load_function("shoal.envs.atari.shrinking", name)
 
 
 class CompiledShrinker:
-    """A ``PlainShrinker`` in a tenth of the time. One thread at a time may use it."""
+    """A ``PlainShrinker`` that takes a tenth of the time. Only one thread at a time may use it."""
 
     def __init__(self, lines: int, columns: int, across: Taps, down: Taps) -> None:
         (width, x_taps), (height, y_taps) = across.weights.shape, down.weights.shape
@@ -32,14 +32,14 @@ class CompiledShrinker:
             np.zeros(columns + width * (y_taps + 2), np.float32),
             np.zeros(lines, np.int64),
         )
-        self._arrays = arrays  # known to the calls by their addresses: they must not go
+        self._arrays = arrays  # kept alive, because the calls know them only by their addresses
         places = [array.ctypes.data for array in arrays]
         sizes = (lines, columns, height, width, x_taps, y_taps)
         self._shrink = _function("shrink").bind(0, 0, 0, 0, *places, *sizes)
         self._knows = _function("knows").bind(0, 0, lines, columns)
 
     def shrink(self, first: Array, second: Array, shades: Array, out: Array) -> bool:
-        """Lay two screens over one another and write the picture of them to ``out``; False if a colour is unknown."""
+        """Overlay two screens and write the picture of them to ``out``; False if a colour is unknown."""
         call = self._shrink
         block = call.block
         block[_FIRST], block[_SECOND], block[_SHADES], block[_OUT] = id(first), id(second), id(shades), id(out)

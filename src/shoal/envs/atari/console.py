@@ -1,7 +1,7 @@
 """A game console: ale-py's emulator with a game in it, and its screen as pictures.
 
-Loading a game takes a tenth of a second, and a seed only takes effect then. So a game is loaded when its first seed is
-known, and what can be known of it without a seed is kept for all consoles of the process.
+Loading a game takes a tenth of a second, and only then does a seed take effect. So a game is loaded when its first seed
+is known, and what can be known about it without a seed is kept for all consoles of the process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.engines.kernel.installed import has_numba
 from shoal.envs.atari import MISSING
-from shoal.envs.atari.picture import UNKNOWN, Array, PlainShrinker, Taps
+from shoal.envs.atari.picture import UNKNOWN, Array, PlainShrinker, taps_of
 from shoal.errors import ArgumentError, BackendUnavailable
 
 try:
@@ -34,7 +34,7 @@ _RGB = 3
 
 
 class Game(NamedTuple):
-    """What there is to know of a game.
+    """What there is to know about a game.
 
     Attributes:
         rom: The file.
@@ -42,8 +42,8 @@ class Game(NamedTuple):
         legal: All actions of the console.
         modes: Modes that it can be played in.
         difficulties: Difficulties that it can be played at.
-        lines: Of the screen.
-        columns: Of the screen.
+        lines: Lines of the screen.
+        columns: Columns of the screen.
     """
 
     rom: str
@@ -57,10 +57,10 @@ class Game(NamedTuple):
 
 @cache
 def game_of(task: str) -> Game:
-    """The game of a name such as ``"ms_pacman"``.
+    """The game with a name such as ``"ms_pacman"``.
 
     Raises:
-        ArgumentError: If ale-py has none of that name.
+        ArgumentError: If ale-py has no game of that name.
     """
     known = roms.get_all_rom_ids()
     if task not in known:
@@ -91,12 +91,12 @@ def _emulator(rom: str, seed: int) -> Any:
 class Console:
     """One console.
 
-    An action that is repeated by chance is repeated here: the emulator could do so too, but does not tell which action
-    it would repeat, so that it could not be put back.
+    Actions that are repeated at random are repeated here: the emulator could do so too, but does not say which action
+    it would repeat, so that could not be restored.
 
     Attributes:
         ale: ale-py's emulator; None until a game is loaded.
-        act: Plays an action for one frame and returns what was earned.
+        act: Plays an action for one frame and returns the reward.
         ram: The console's memory, as of the last ``read_ram``.
     """
 
@@ -112,7 +112,7 @@ class Console:
         self.ram = np.zeros(128, np.uint8)
 
     def load(self, seed: int) -> None:
-        """Put the game in anew; all its chance comes from this seed."""
+        """Load the game afresh; all its randomness comes from this seed."""
         self.ale = _emulator(self.game.rom, seed)
         self.act = self.press if self._repeats else self.ale.act
         self._chance = np.random.default_rng(seed)
@@ -127,13 +127,13 @@ class Console:
         self._held = NOOP
 
     def press(self, action: Any) -> int:
-        """Play an action for one frame, or by chance the last one again; returns what was earned."""
+        """Play an action for one frame, or at random the last one again; returns the reward."""
         if self._chance.random() >= self._repeats:
             self._held = action
         return int(self.ale.act(self._held))
 
     def save(self) -> dict[str, Any]:
-        """All that the console is, but for what it shows."""
+        """The whole state of the console, except for what it shows."""
         return {
             "game": Path(self.game.rom).name,
             "emulator": self.ale.cloneState(include_rng=True).serialize(),
@@ -142,10 +142,10 @@ class Console:
         }
 
     def load_saved(self, saved: dict[str, Any]) -> None:
-        """Be what a console with the same game was.
+        """Take over the state of a console with the same game.
 
         Raises:
-            ArgumentError: If it had another game.
+            ArgumentError: If that console had another game.
         """
         game = Path(self.game.rom).name
         if saved["game"] != game:
@@ -157,7 +157,7 @@ class Console:
         self._chance.bit_generator.state = saved["chance"]
 
     def read_ram(self) -> Array:
-        """The console's memory as it is now, in an array that the next call writes to."""
+        """The console's current memory, in an array that the next call overwrites."""
         self.ale.getRAM(self.ram)
         return self.ram
 
@@ -171,7 +171,7 @@ def _chosen(name: str, value: int, choices: tuple[int, ...]) -> int | None:
 
 
 class _Screens(threading.local):
-    """The last two screens of the console that this thread is at. Few consoles' worth of them fit into a cache."""
+    """The last two screens of the console that this thread works on; those of all would not fit into a CPU cache."""
 
     def __init__(self) -> None:
         self.of: dict[tuple[int, int], tuple[Array, Array]] = {}
@@ -182,7 +182,7 @@ _screens = _Screens()
 
 @cache
 def _shades_of(rom: str, channels: int) -> Array:
-    """How bright the colours of a game are, as far as they have been seen. ale-py tells it of whole screens only."""
+    """How bright the colours of a game are, as far as they have been seen; ale-py says so only for whole screens."""
     return np.full((channels, 256), UNKNOWN, np.uint16)
 
 
@@ -200,29 +200,28 @@ class Camera:
 
     Args:
         game: The game, for the size of the screen and its colours.
-        height: Of pictures.
-        width: Of pictures.
-        is_gray: One channel, or three of red, green and blue.
-        by_area: Whether a pixel is the mean of the area that it covers, or lies on the line between its neighbours.
+        height: The height of pictures.
+        width: The width of pictures.
+        is_gray: Whether there is one channel, or three for red, green and blue.
+        by_area: Whether a pixel is the mean of the area that it covers, or interpolated between its neighbours.
     """
 
     def __init__(self, game: Game, height: int, width: int, *, is_gray: bool, by_area: bool) -> None:
         self._is_gray = is_gray
         self._size = (game.lines, game.columns)
         self._shades = _shades_of(game.rom, 1 if is_gray else _RGB)
-        across = Taps(game.columns, width, by_area=by_area)
-        down = Taps(game.lines, height, by_area=by_area)
+        across, down = taps_of(self._size, (height, width), by_area=by_area)
         self._shrinker = _shrinker_class()(game.lines, game.columns, across, down)
 
     def keep(self, ale: Any) -> None:
-        """Keep the screen as it is, for a picture that this thread takes before it turns to another console."""
+        """Keep the current screen, for a picture that this thread takes before it turns to another console."""
         kept, _ = self._buffers()
         ale.getScreen(kept)
         if not self._shrinker.knows(kept, self._shades[0]):
             self._learn(ale, kept)
 
     def shoot(self, ale: Any, out: Array, *, pooled: bool) -> None:
-        """Write the picture of the screen, or of it and the kept one, to ``out [channels, height, width]``."""
+        """Write a picture of the screen, or of it and the kept one, to ``out [channels, height, width]``."""
         kept, last = self._buffers()
         ale.getScreen(last)
         under = kept if pooled else last

@@ -1,10 +1,10 @@
-"""``AtariEnv``: one Atari game, seen and played as agents have learned to.
+"""``AtariEnv``: one Atari game, seen and played as agents are used to.
 
-A step repeats its action for some frames and shows the last few pictures, so that speed can be seen. An episode begins
+A step repeats its action for some frames and shows the last few pictures, so that motion is visible. An episode begins
 after a random number of frames in which nothing is done. With ``episodic_life`` it ends with a life, and the next one
 goes on in the same game:
 
-    reset by the pool's own rule   the game goes on, unless it is over or out of time
+    automatic reset by the pool    the game goes on, unless it is over or out of time
     reset that somebody asked for  a new game
 """
 
@@ -23,7 +23,7 @@ from shoal.errors import ArgumentError, StateError
 from shoal.seeding import generator_of, give_generator
 from shoal.spec import Field
 
-_UNASKED: Any = object()  # nobody has asked for the reset: it is due because an episode has ended
+_UNASKED: Any = object()  # nobody asked for the reset: it is due because an episode has ended
 _SEEDS = 2**31
 _RENDER_MODES = (None, "rgb_array")
 
@@ -31,11 +31,11 @@ Info = dict[str, Any]
 
 
 class _Shown(NamedTuple):
-    """A screen. It is no part of the emulator's saved state: until the next frame, that shows something else.
+    """A screen. The emulator's saved state lacks it: once restored, it shows something else until the next frame.
 
     Attributes:
-        picture: As it is seen in observations.
-        screen: In full size and colour, for those who render; else None.
+        picture: The screen as it appears in observations.
+        screen: The screen in full size and colour if it may be rendered, else None.
     """
 
     picture: Any
@@ -43,7 +43,7 @@ class _Shown(NamedTuple):
 
 
 class AtariEnv(gym.Env[Any, Any]):
-    """One game. The observation is the env's own array, which the next step writes to; a pool hands out copies.
+    """One game. The observation is the env's own array, which the next step overwrites; a pool hands out copies.
 
     Infos: ``lives``; ``reward``, unclipped; ``terminated``, 1 when the game is over and not only a life; ``ram``. With
     ``zero_discount_on_life_loss`` there is ``discount``, with ``episodic_life`` ``elapsed_step``, which counts the
@@ -52,7 +52,7 @@ class AtariEnv(gym.Env[Any, Any]):
     Args:
         stack_num: How many pictures make up an observation.
         frame_skip: For how many frames an action is repeated.
-        noop_max: The most frames without action at the start of an episode; there is at least one unless this is 0.
+        noop_max: The most frames without an action at the start of an episode; at least one, unless this is 0.
         zero_discount_on_life_loss: Whether the discount of a step that costs a life is 0.
         episodic_life: Whether an episode ends with a life.
         reward_clip: Whether rewards are -1, 0 or 1.
@@ -60,12 +60,12 @@ class AtariEnv(gym.Env[Any, Any]):
         img_height: Height of the pictures.
         img_width: Width of the pictures.
         task: The game, as ale-py calls it.
-        mode: One of the game's modes; -1 for the one that it has by itself.
-        difficulty: One of the game's difficulties; -1 for the one that it has by itself.
-        full_action_space: All 18 actions of the console instead of those that have an effect.
+        mode: One of the game's modes; -1 for its default.
+        difficulty: One of the game's difficulties; -1 for its default.
+        full_action_space: Whether there are all 18 actions of the console, or only those that have an effect.
         repeat_action_probability: How likely, in each frame, the last action is played in place of the given one.
-        use_inter_area_resize: Whether pixels are means of areas, or lie on the line between their neighbours.
-        gray_scale: One channel per picture, or three.
+        use_inter_area_resize: Whether pixels are means of areas, or interpolated between their neighbours.
+        gray_scale: Whether there is one channel per picture, or three.
         max_episode_steps: Steps after which a game is cut short.
         render_mode: ``"rgb_array"`` lets ``render`` return the screen.
 
@@ -129,7 +129,7 @@ class AtariEnv(gym.Env[Any, Any]):
     # ------------------------------------------------------------------ episodes
 
     def reset(self, *, seed: int | None = _UNASKED, options: Info | None = None) -> tuple[Any, Info]:
-        """Begin an episode: without arguments where the last one has ended, else in a new game."""
+        """Begin an episode: without arguments where the last one ended, else in a new game."""
         is_asked = seed is not _UNASKED or options is not None
         own_seed = None if seed is _UNASKED else seed
         super().reset(seed=own_seed)
@@ -158,7 +158,7 @@ class AtariEnv(gym.Env[Any, Any]):
         return self._stack, self._info(0.0, 1.0)
 
     def _wait(self, console: Console) -> bool:
-        """Let some frames pass; True if the game has ended over it and begun again."""
+        """Let some frames pass; True if the game ended meanwhile and was begun again."""
         if self._noop_max == 0:
             return False
         has_restarted = False
@@ -186,7 +186,7 @@ class AtariEnv(gym.Env[Any, Any]):
             if left == 1 and not is_over:
                 self._camera.keep(ale)
         self._shift()
-        # Of a game that ended before its time there are no two frames in a row.
+        # If the game ended before the last frame, there are no two consecutive screens.
         self._camera.shoot(ale, self._newest, pooled=left == 0 and self._skip > 1)
         self._steps += 1
         lives = ale.lives()
@@ -200,7 +200,7 @@ class AtariEnv(gym.Env[Any, Any]):
         return self._stack, reward, ends, is_cut, info
 
     def _shift(self) -> None:
-        """Make room for a new picture. Numpy would copy what overlaps twice."""
+        """Make room for a new picture, as bytes, because numpy would copy the overlap twice."""
         size = self._newest.size
         self._bytes[:-size] = self._bytes[size:]
 
@@ -230,10 +230,10 @@ class AtariEnv(gym.Env[Any, Any]):
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that the game is, and what is kept around it.
+        """The whole state of the game, and of the env around it.
 
         Raises:
-            StateError: If it has not begun.
+            StateError: If the game has not begun.
         """
         if self._console.ale is None:
             raise StateError("AtariEnv: there is nothing to keep before the first reset")
@@ -247,7 +247,7 @@ class AtariEnv(gym.Env[Any, Any]):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where another env, with the same options, or this one was."""
+        """Go on where this env, or another with the same options, was."""
         self._console.load_saved(state["console"])
         self._stack[:] = state["stack"]
         picture, screen = state["shown"]
@@ -255,7 +255,7 @@ class AtariEnv(gym.Env[Any, Any]):
         self._steps, self._lives = state["steps"], state["lives"]
         give_generator(self, state["generator"])
 
-    # ------------------------------------------------------------------ beside the episodes
+    # ------------------------------------------------------------------ outside episodes
 
     def render(self) -> Any:
         """The screen in full size and colour, ``uint8 [210, 160, 3]``."""
@@ -271,7 +271,7 @@ class AtariEnv(gym.Env[Any, Any]):
         return screen
 
     def close(self) -> None:
-        """Let go of the emulator."""
+        """Release the emulator."""
         self._console.ale = None
 
 

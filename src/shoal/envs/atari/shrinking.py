@@ -1,7 +1,7 @@
-"""What ``picture`` does, to be compiled: the same pictures in a tenth of the time.
+"""What ``picture`` does, written to be compiled: the same pictures in a tenth of the time.
 
-Most lines of most games show what the line above them shows. To see that takes a fraction of the time that it takes to
-look up the shades of a line and to average them.
+In most games, most lines are the same as the line above them. Checking that takes a fraction of the time that it takes
+to look up the shades of a line and average them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def shrink(
     x_taps: int,
     y_taps: int,
 ) -> int:  # pragma: no cover
-    """See ``picture.PlainShrinker.shrink``. The first four are array objects.
+    """See ``picture.PlainShrinker.shrink``. The first four arguments are array objects.
 
-    Notes have room for a line of the screen, and for the lines of the picture that are being put together: one more
-    than there are taps, and their sum. There is a place for each line of the screen.
+    The notes have room for a line of the screen, for averaged lines, one more than there are taps, and for their sum.
+    The places have an element for each line of the screen.
     """
     first, second = (
         array_at(data_of(first_at), (lines, columns), np.uint8),
@@ -62,8 +62,8 @@ def shrink(
 def _shrink(screens: Any, shades: Any, across: Any, down: Any, notes: Any, out: Any) -> Any:  # pragma: no cover
     first, second, first_words, second_words = screens
     (x_starts, x_weights), (y_starts, y_weights) = across, down
-    # Lines of the screen that have been averaged, and where each one's mean is: a line that repeats another has that
-    # one's. A line of the picture needs at most so many, and the next may begin with its last.
+    # ``kept`` has averaged lines of the screen, and ``place_of`` says where each line's mean is: a line that repeats
+    # another shares its mean. A line of the picture needs at most ``y_taps``, and the next may begin with its last one.
     line, total, kept, place_of = notes
     (height, width), columns = out.shape, first.shape[1]
     x_taps, y_taps = x_weights.shape[1], y_weights.shape[1]
@@ -103,7 +103,7 @@ def _shrink(screens: Any, shades: Any, across: Any, down: Any, notes: Any, out: 
 
 
 def knows(screen_at: Any, shades_at: Any, lines: int, columns: int) -> int:  # pragma: no cover
-    """See ``picture.PlainShrinker.knows``. Both are array objects."""
+    """See ``picture.PlainShrinker.knows``. The first two arguments are array objects."""
     screen = array_at(data_of(screen_at), (lines, columns), np.uint8)
     words = array_at(data_of(screen_at), (lines, columns // 8), np.uint64)
     shades = array_at(data_of(shades_at), (256,), np.uint16)

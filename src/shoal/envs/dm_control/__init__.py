@@ -1,8 +1,8 @@
 """The tasks of dm_control's suite: ``dm_control/cheetah-run``, under EnvPool's ids (``CheetahRun-v1``) as well.
 
-Every task can run as dm_control's own env on the engines for Python envs. Those in ``_NATIVE`` also run many at once on
-``mujoco.batch``, where the same seed and the same actions give the same episode. The tables name classes instead of
-importing them, because only who makes one needs dm_control.
+Every task can run as dm_control's own env on the engines for Python envs. Those of the domains in ``_NATIVE`` also run
+many at once on ``mujoco.batch``, where the same seed and the same actions give the same episode. The tables name
+classes instead of importing them, because dm_control is needed only to make one.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ ENVPOOL_IDS: dict[str, str] = {alias: task_id for task_id, alias, _ in _tasks()}
 
 
 def find_task(task_id: str) -> tuple[SuiteTask, int | None] | None:
-    """A task and its time limit, by its id, with ``-v0`` behind it as Shimmy has it, or by EnvPool's id.
+    """A task and its time limit, by its id, by Shimmy's (which adds ``-v0``), or by EnvPool's.
 
     Example:
         >>> find_task("CheetahRun-v1") == find_task("dm_control/cheetah-run-v0") == find_task("dm_control/cheetah-run")

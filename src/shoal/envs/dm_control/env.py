@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _RENDER_MODES = ("rgb_array", "depth_array")
-# Domains that draw numbers for their model, not only for their episodes: a seed has to reach the model too.
+# Domains with random numbers in their models, not only in their episodes: a seed has to reach the model too.
 _DRAWN = frozenset({"lqr"})
 
 
 class SuiteEnv(DmEnvAdapter):
-    """An env of the suite. Its time limit is kept by whoever runs it, unless ``task_kwargs`` has a ``time_limit``.
+    """An env of the suite. Its time limit is left to whatever runs it, unless ``task_kwargs`` has a ``time_limit``.
 
     Args:
-        domain_name: Such as ``"cheetah"``.
-        task_name: Such as ``"run"``.
+        domain_name: The domain, such as ``"cheetah"``.
+        task_name: The task, such as ``"run"``.
         frame_skip: Steps of the simulation per step; by default as many as the task has.
         task_kwargs: Keyword arguments of the task, as for ``dm_control.suite.load``.
-        environment_kwargs: Those of its ``Environment``, such as ``{"flat_observation": True}``.
+        environment_kwargs: Keyword arguments of its ``Environment``, such as ``{"flat_observation": True}``.
         visualize_reward: Whether colours show the reward.
         render_mode: ``"rgb_array"`` or ``"depth_array"``.
-        width: Of pictures.
-        height: Of pictures.
+        width: The width of pictures.
+        height: The height of pictures.
         camera_id: The camera, by number or name.
 
     Example:
@@ -93,7 +93,7 @@ class SuiteEnv(DmEnvAdapter):
             raise ArgumentError(f"{self._name}: to render, make it with render_mode='rgb_array'")
         try:
             return self.env.physics.render(**self._picture, depth=self.render_mode == "depth_array")
-        except (FatalError, RuntimeError, AttributeError) as error:  # which of them depends on what is missing
+        except (FatalError, RuntimeError, AttributeError) as error:  # which one depends on what is missing
             raise BackendUnavailable(
                 f"render: dm_control cannot draw here ({error}); without a screen it needs EGL or OSMesa: "
                 "set MUJOCO_GL=egl or MUJOCO_GL=osmesa before it is imported, and install libegl1 or libosmesa6"

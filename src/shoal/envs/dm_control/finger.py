@@ -1,4 +1,4 @@
-"""A finger at a body that can spin."""
+"""A finger next to a body that can spin."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from shoal.native import Array, Errors, Ids
 
 _SPINNING = 15.0  # rad/s
-_DAMPING = 0.03  # of the hinge, when it is to spin
+_DAMPING = 0.03  # of the hinge, if the body is to spin
 _SIDES = (0, 2)
 
 
 class Finger(NativeTask):
-    """Spins the body, or turns it until its tip is at a target that every episode has anew."""
+    """Spins the body, or turns it until its tip is at a target that is new in every episode."""
 
     tasks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "spin": {"radius": None},
@@ -33,7 +33,7 @@ class Finger(NativeTask):
     fields: tuple[str, ...] = ("sensordata", "ncon")
 
     def adjust(self, model: mujoco.MjModel) -> None:
-        """How freely the body spins and what is seen of the target, or how large that is."""
+        """Set how freely the body spins and hide the target, or set the size of the target."""
         radius = self.settings["radius"]
         if radius is None:
             model.joint("hinge").damping = _DAMPING
@@ -42,12 +42,12 @@ class Finger(NativeTask):
             model.site("target").size[0] = radius
 
     def prepare(self, batch: Any) -> None:
-        """Every env has a target of its own."""
+        """Give every env a target of its own."""
         if self.settings["radius"] is not None:
             batch.expand("site_pos")
 
     def begin(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """A target, if there is one, then joints anywhere so that nothing touches."""
+        """Draw a target, if there is one, then joints anywhere such that nothing touches."""
         if self.settings["radius"] is not None:
             places = sim.own_model("site_pos")[:, self.id_of("site", "target")]
             (x, z), radius = self._circle
@@ -58,14 +58,14 @@ class Finger(NativeTask):
 
     @property
     def _circle(self) -> tuple[Array, float]:
-        """Where the tip can be: around the hinge."""
+        """The circle on which the tip moves, around the hinge."""
         model = self.compiled
         data = mujoco.MjData(model)
         mujoco.mj_kinematics(model, data)
         return data.xanchor[model.joint("hinge").id, _SIDES], float(model.geom("cap1").size.sum())
 
     def observe(self, d: Sims) -> dict[str, Array]:
-        """The finger, the tip, speeds, what the finger feels; the target and how far off the tip is."""
+        """The finger, the tip, speeds, touch; the target and the distance of the tip from it."""
         hinge = self._sensor(d, "spinner")[:, _SIDES]
         tip = self._sensor(d, "tip")[:, _SIDES] - hinge
         seen = {
@@ -79,7 +79,7 @@ class Finger(NativeTask):
         return seen
 
     def reward(self, d: Sims) -> Array:
-        """Whether it spins fast enough, or the tip is inside of the target."""
+        """Whether the body spins fast enough, or the tip is inside the target."""
         if self.settings["radius"] is None:
             is_good = self._sensor(d, "hinge_velocity")[:, 0] <= -_SPINNING
         else:

@@ -1,4 +1,4 @@
-"""A generator per env as dm_control has it: numpy's ``RandomState``, whose state a snapshot holds as numbers."""
+"""A generator per env, as in dm_control: numpy's ``RandomState``, whose state a snapshot holds as numbers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from shoal.native import Array, Ids
 
 _KEY = 624  # words of a Mersenne Twister
-_WORDS = _KEY + 3  # and where it stands, whether it has a normal number left over, and that number
+_WORDS = _KEY + 3  # plus its position, whether it has a normal number left over, and that number
 
 
 class RandomStates:
-    """One generator per env, seeded only if it is used."""
+    """One generator per env, made when it is seeded or first used."""
 
     def __init__(self, count: int) -> None:
         self._each: list[np.random.RandomState | None] = [None] * count
@@ -38,11 +38,11 @@ class RandomStates:
         self._each[env_id] = generator
 
     def words(self, ids: Ids) -> Array:
-        """The states of some, as an array."""
+        """The states of some generators, as an array."""
         return np.stack([_words_of(self[i]) for i in ids.tolist()])
 
     def set_words(self, ids: Ids, words: Array) -> None:
-        """Put some into the states of others; one row is for all."""
+        """Put some generators into the states of others; a single row is for all of them."""
         for i, row in zip(ids.tolist(), np.broadcast_to(words, (len(ids), _WORDS)), strict=True):
             self._each[i] = generator = np.random.RandomState(0)
             position, has_left, left = row[_KEY:]

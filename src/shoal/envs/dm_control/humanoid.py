@@ -22,12 +22,12 @@ _ZY, _ZZ = 7, 8
 
 
 class Humanoid(NativeTask):
-    """A person. In ``run_pure_state`` all that is observed are positions and speeds.
+    """A person. In ``run_pure_state`` only positions and speeds are observed.
 
     Attributes:
         trunk: The body that is to be upright.
         limbs: Hands and feet.
-        up: Where in the rotation matrix of the trunk it is said how upright it is.
+        up: The element of the trunk's rotation matrix that says how upright it is.
     """
 
     tasks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -43,18 +43,18 @@ class Humanoid(NativeTask):
     up: ClassVar[int] = _ZZ
 
     def start(self, rng: Any) -> tuple[Array, Array]:
-        """Turned anyhow, and joints anywhere within their limits."""
+        """A random orientation, and joints anywhere within their limits."""
         turned = rng.rand(4)
         qpos, qvel = super().start(rng)
         qpos[3:7] = turned / np.linalg.norm(turned)
         return qpos, qvel
 
     def begin(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """Nothing touches anything."""
+        """Begin episodes such that nothing touches anything."""
         return self.begin_apart(sim, ids)
 
     def observe(self, d: Sims) -> dict[str, Array]:
-        """Joints, the height of the head, hands and feet as the torso sees them, which way is up, and speeds."""
+        """Joints, the height of the head, hands and feet in the torso's frame, which way is up, and speeds."""
         if self.settings["pure"]:
             return {"position": d.qpos, "velocity": d.qvel}
         trunk = self.body_id(self.trunk)
@@ -70,7 +70,7 @@ class Humanoid(NativeTask):
         }
 
     def reward(self, d: Sims) -> Array:
-        """Standing upright with little effort, and either staying there or moving on."""
+        """Standing upright with little effort, and either standing still or moving at the task's speed."""
         standing = rewards.bell(d.xpos[:, self.body_id("head"), 2], _STANDING, np.inf, _STANDING / 4)
         upright = rewards.slope(d.xmat[:, self.body_id(self.trunk), self.up], 0.9, 1.9)
         easy = (4 + rewards.small(d.ctrl).mean(axis=1)) / 5

@@ -1,11 +1,11 @@
 """dm_control itself: importing it, making its envs, compiling its models.
 
-Its releases have a table with every array of MuJoCo's structures, and fail for any model as soon as MuJoCo has given up
-one of them. 1.0.50 installs with MuJoCo 4, which lacks nine arrays about deformable bodies. What MuJoCo does not have
-is struck from the table, which is all that it takes: no task of the suite has such bodies.
+Its releases have a table of every array in MuJoCo's structures, and fail for any model once MuJoCo has dropped one of
+them. 1.0.50 installs with MuJoCo 4, which lacks nine arrays about deformable bodies. What MuJoCo does not have is
+struck from the table, which is all that it takes: no task of the suite has such bodies.
 
-It chooses a way to draw when it is imported, and takes one that needs a screen where there is none, unless it is told
-otherwise. One task draws whenever an episode begins, seen or not.
+It chooses a way to draw when it is imported and, unless told otherwise, takes one that needs a screen even where there
+is none. One task draws whenever an episode begins, whether or not anybody looks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TABLES = "dm_control.mujoco.wrapper.mjbindings.sizes"
 
 @cache
 def load_library() -> Any:
-    """The package ``dm_control.suite``, fit for the MuJoCo that is installed.
+    """The package ``dm_control.suite``, made to work with the installed MuJoCo.
 
     Raises:
         BackendUnavailable: If dm_control is not installed.
@@ -36,7 +36,7 @@ def load_library() -> Any:
     if not has_dm_control():
         raise BackendUnavailable(MISSING)
     with warnings.catch_warnings():
-        # It looks for a screen, and warns if there is none. Who draws will hear of it then.
+        # It looks for a screen, and warns if there is none. Whoever draws will hear about it then.
         warnings.simplefilter("ignore")
         suite = _import_suite()
     logging.getLogger("absl").addFilter(_is_news)
@@ -45,7 +45,7 @@ def load_library() -> Any:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of the log is of use. What is out of date in the models is not for the user to mend."""
+    """Whether a line of the log is of use. What is out of date in the models is not for the user to fix."""
     return "'settotalmass' is deprecated" not in record.getMessage()
 
 
@@ -57,7 +57,7 @@ def _import_suite() -> Any:
     os.environ[_WAY_TO_DRAW] = "egl"
     try:
         return importlib.import_module(name)
-    except ImportError:  # the library is there, but nothing that it could draw on
+    except ImportError:  # the library exists, but nothing that it could draw on
         del os.environ[_WAY_TO_DRAW]
         return importlib.import_module(name)
     finally:
@@ -90,8 +90,8 @@ def compile_model(domain_name: str, **options: Any) -> Any:
     """The ``MjModel`` of a domain.
 
     Args:
-        domain_name: Such as ``"cheetah"``.
-        **options: What the domain's own function for its model takes.
+        domain_name: The domain, such as ``"cheetah"``.
+        **options: Arguments of the domain's own function for its model.
     """
     load_library()
     xml, assets = importlib.import_module(f"dm_control.suite.{domain_name}").get_model_and_assets(**options)

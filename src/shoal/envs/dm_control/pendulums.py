@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.envs.mujoco.sim import Sims
     from shoal.native import Array
 
-_XZ, _ZZ = 2, 8  # places in a rotation matrix
+_XZ, _ZZ = 2, 8  # indices in a rotation matrix
 _UP = float(np.cos(np.deg2rad(8)))  # upright enough for the pendulum
 
 
@@ -33,11 +33,11 @@ class Cartpole(NativeTask):
     fields: tuple[str, ...] = ("xmat",)
 
     def model_options(self) -> dict[str, Any]:
-        """As many poles as the task has."""
+        """The number of poles in the task."""
         return {"num_poles": self.settings["poles"]}
 
     def start(self, rng: Any) -> tuple[Array, Array]:
-        """Hanging or standing, a little off."""
+        """Hanging or standing, with a little noise."""
         qpos = self.qpos0.copy()
         if self.settings["swings"]:
             qpos[0] = 0.01 * rng.randn()
@@ -55,7 +55,7 @@ class Cartpole(NativeTask):
         return {"position": position, "velocity": d.qvel}
 
     def reward(self, d: Sims) -> Array:
-        """Upright in the middle; calmly and with little effort, unless all that counts is whether it is."""
+        """Being upright in the middle, calmly and with little effort; in sparse tasks only whether it is there."""
         cart, cosines = d.qpos[:, 0], d.xmat[:, 2:, _ZZ]
         if self.settings["sparse"]:
             sparse: Array = rewards.within(cart, -0.25, 0.25) * rewards.within(cosines, 0.995, 1.0).prod(axis=1)
@@ -69,7 +69,7 @@ class Cartpole(NativeTask):
 
 
 class Pendulum(NativeTask):
-    """Swings up a pole that is too heavy to be lifted."""
+    """Swings up a pole that is too heavy to be lifted directly."""
 
     tasks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"swingup": {}}
     fields: tuple[str, ...] = ("xmat",)
@@ -79,7 +79,7 @@ class Pendulum(NativeTask):
         return {"orientation": d.xmat[:, self.body_id("pole")][:, (_ZZ, _XZ)], "velocity": d.qvel}
 
     def reward(self, d: Sims) -> Array:
-        """Whether it is up."""
+        """Whether the pole is upright."""
         return rewards.within(d.xmat[:, self.body_id("pole"), _ZZ], _UP, 1.0)
 
 

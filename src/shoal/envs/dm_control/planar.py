@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SETTLING = 200  # steps of the simulation before an episode of the cheetah begins
 _STANDING = 1.2  # height of the walker's torso
 _UPRIGHT = 0.6  # height of the hopper's torso above its foot
-_XX, _XZ, _ZZ = 0, 2, 8  # places in a rotation matrix
+_XX, _XZ, _ZZ = 0, 2, 8  # indices in a rotation matrix
 
 
 class Cheetah(NativeTask):
@@ -29,10 +29,10 @@ class Cheetah(NativeTask):
     fields: tuple[str, ...] = ("sensordata",)
 
     def begin(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """Limited joints anywhere within their limits, then time to settle.
+        """Put limited joints anywhere within their limits, then let the robot settle.
 
-        dm_control finishes the first of these steps with what follows from the model's own pose, not from the one that
-        was drawn: forces and speeds are those of a step from there.
+        dm_control computes the first of these steps from the model's own pose, not from the one that was drawn: forces
+        and speeds are those of a step from there.
         """
         errors = sim.run(sim.batch.step, ids)
         qpos, qvel = sim.array("qpos"), sim.array("qvel")
@@ -47,7 +47,7 @@ class Cheetah(NativeTask):
         return errors
 
     def observe(self, d: Sims) -> dict[str, Array]:
-        """Positions but for how far it has come, and speeds."""
+        """Positions, except for how far it has come, and speeds."""
         return {"position": d.qpos[:, 1:], "velocity": d.qvel}
 
     def reward(self, d: Sims) -> Array:
@@ -57,7 +57,7 @@ class Cheetah(NativeTask):
 
 
 class Walker(NativeTask):
-    """Stands, and walks or runs if it is to."""
+    """Stands, walks or runs."""
 
     tasks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "stand": {"speed": 0.0},
@@ -68,7 +68,7 @@ class Walker(NativeTask):
     fields: tuple[str, ...] = ("xmat", "xpos", "sensordata")
 
     def observe(self, d: Sims) -> dict[str, Array]:
-        """How its parts are turned, how high the torso is, and speeds."""
+        """The orientations of its parts, the height of the torso, and speeds."""
         turned = d.xmat[:, 1:, (_XX, _XZ)]
         return {
             "orientations": turned.reshape(len(turned), -1),
@@ -95,12 +95,12 @@ class Hopper(NativeTask):
     fields: tuple[str, ...] = ("xipos", "sensordata")
 
     def observe(self, d: Sims) -> dict[str, Array]:
-        """Positions but for how far it has come, speeds, and what the foot feels."""
+        """Positions, except for how far it has come, speeds, and the touch sensors of the foot."""
         felt = [d.sensordata[:, self.sensor(name)] for name in ("touch_toe", "touch_heel")]
         return {"position": d.qpos[:, 1:], "velocity": d.qvel, "touch": np.log1p(np.concatenate(felt, axis=1))}
 
     def reward(self, d: Sims) -> Array:
-        """Standing, times speed, or times how little it does for it."""
+        """Standing, times speed or, if it is only to stand, times how little effort that takes."""
         height = d.xipos[:, self.body_id("torso"), 2] - d.xipos[:, self.body_id("foot"), 2]
         standing = rewards.within(height, _UPRIGHT, 2.0)
         speed = self.settings["speed"]

@@ -1,8 +1,8 @@
 """Many simulations of one task of the suite.
 
-dm_control brings what follows from positions and velocities up to date after every step, while forces stay those of the
-last substep. A ``Batch`` does the same when it is told to go on to the velocity stage. Where a simulation becomes
-unstable, MuJoCo begins it anew and goes on; for dm_control that is an error, and so it is here.
+dm_control updates what is derived from positions and velocities after every step, while forces stay those of the last
+substep. A ``Batch`` does the same when it is told to go on to the velocity stage. If a simulation becomes unstable,
+MuJoCo restarts it and goes on; for dm_control that is an error, and so it is here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shoal.spec import SpaceTree
 
 _VELOCITY = mjtStage.mjSTAGE_VEL.value
-# With more substeps, what could be kept from one step to the next is a small part of the work.
+# With more substeps than this, what could be kept from one step to the next is a small part of the work.
 _FEW_SUBSTEPS = 2
 
 
@@ -41,7 +41,7 @@ class SuiteSim(MujocoSim):
 
     @property
     def own_fields(self) -> tuple[str, ...]:
-        """None that depend on how many there are: every episode draws its own."""
+        """Empty, since nothing depends on how many envs there are: every episode draws its own values."""
         return ()
 
     def _begin(self, ids: Ids) -> Errors:
@@ -52,7 +52,7 @@ class SuiteSim(MujocoSim):
         time = self.arrays["time"].reshape(-1)
         due = time[which] + (count - 0.5) * self._timestep
         errors = self._run(self.batch.step, ids, count, _VELOCITY)
-        is_late = time[which] < due  # its clock began anew as well
+        is_late = time[which] < due  # the clock of an unstable simulation was restarted, too
         if is_late.any():
             unstable = np.arange(len(time))[which][is_late].tolist()
             errors = {
@@ -72,7 +72,7 @@ class SuiteSim(MujocoSim):
         return self.arrays[name]
 
     def own_model(self, name: str) -> Array:
-        """A field of the model that each env has for itself, one row per env."""
+        """A field of the model that each env has its own copy of, one row per env."""
         return self._own_model[name]
 
     def run(self, call: Any, ids: Ids, *arguments: Any) -> Errors:

@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from shoal.native import Array, Errors, Ids
 
 _JOINTS = ("tail1", "tail_twist", "tail2", "finright_roll", "finright_pitch", "finleft_roll", "finleft_pitch")
-_CLOSE = 0.2  # how often a target is close
-_HEAD_SENSORS = 12  # numbers, before those of the links
-_ZZ = 8  # place in a rotation matrix
+_CLOSE = 0.2  # the probability that a target is close
+_HEAD_SENSORS = 12  # sensor values before those of the links
+_ZZ = 8  # index in a rotation matrix
 
 
 class Swimmer(NativeTask):
-    """Swims to a place that every episode has anew."""
+    """Swims to a target that is new in every episode."""
 
     tasks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"swimmer6": {"links": 6}, "swimmer15": {"links": 15}}
     frame_skip: int = 15
     fields: tuple[str, ...] = ("geom_xpos", "xmat", "sensordata")
 
     def model_options(self) -> dict[str, Any]:
-        """As many links as the task has."""
+        """The number of links in the task."""
         return {"n_joints": self.settings["links"]}
 
     def prepare(self, batch: Any) -> None:
-        """Every env has a target of its own, and a light above it."""
+        """Give every env a target of its own, and a light above it."""
         batch.expand("geom_pos")
         batch.expand("light_pos")
 
     def begin(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """Joints anywhere, then the target."""
+        """Draw the joints, then the target."""
         super().begin(sim, ids)
         target, light = self.id_of("geom", "target"), self.id_of("light", "target_light")
         for i in ids.tolist():
@@ -53,7 +53,7 @@ class Swimmer(NativeTask):
         return {}
 
     def observe(self, d: Sims) -> dict[str, Array]:
-        """Joints, the way to the target as the head sees it, and how every link moves in the plane."""
+        """Joints, the vector to the target in the head's frame, and the velocities of all links in the plane."""
         links = d.sensordata[:, _HEAD_SENSORS:]
         moves = links.reshape(len(links), -1, 6)[:, :, (0, 1, 5)]
         return {
@@ -63,7 +63,7 @@ class Swimmer(NativeTask):
         }
 
     def reward(self, d: Sims) -> Array:
-        """How close the nose is."""
+        """How close the nose is to the target."""
         size = float(self.compiled.geom_size[self.id_of("geom", "target"), 0])
         return rewards.long_tail(np.linalg.norm(self._way(d), axis=1), size, 5 * size)
 
@@ -73,24 +73,24 @@ class Swimmer(NativeTask):
 
 
 class Fish(NativeTask):
-    """Keeps upright, and swims to a place that every episode has anew."""
+    """Keeps upright, or swims to a target that is new in every episode."""
 
     tasks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"upright": {"swims": False}, "swim": {"swims": True}}
     frame_skip: int = 10
     fields: tuple[str, ...] = ("geom_xpos", "geom_xmat", "xmat")
 
     def adjust(self, model: mujoco.MjModel) -> None:
-        """Without a target, it is not to be seen."""
+        """Hide the target if there is none to swim to."""
         if not self.settings["swims"]:
             model.geom("target").rgba[3] = 0.0
 
     def prepare(self, batch: Any) -> None:
-        """Every env has a target of its own."""
+        """Give every env a target of its own."""
         if self.settings["swims"]:
             batch.expand("geom_pos")
 
     def start(self, rng: Any) -> tuple[Array, Array]:
-        """Turned anyhow, tail and fins nearly straight."""
+        """A random orientation, with tail and fins nearly straight."""
         qpos = self.qpos0.copy()
         turned = rng.randn(4)
         qpos[3:7] = turned / np.linalg.norm(turned)
@@ -98,7 +98,7 @@ class Fish(NativeTask):
         return qpos, self.qvel0
 
     def begin(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """The fish, then the target."""
+        """Draw the pose of the fish, then the target."""
         super().begin(sim, ids)
         if self.settings["swims"]:
             places = sim.own_model("geom_pos")[:, self.id_of("geom", "target")]
@@ -107,7 +107,7 @@ class Fish(NativeTask):
         return {}
 
     def observe(self, d: Sims) -> dict[str, Array]:
-        """Joints, how upright it is, the way to the target as the mouth sees it, and speeds."""
+        """Joints, how upright it is, the vector to the target in the mouth's frame, and speeds."""
         seen = {"joint_angles": d.qpos[:, self._joints], "upright": d.xmat[:, self.body_id("torso"), _ZZ]}
         if self.settings["swims"]:
             seen["target"] = self._way(d)
@@ -140,6 +140,6 @@ def _towards(places: Array, there: int, here: int) -> Array:
 
 
 def _as_seen_from(frames: Array, ways: Array) -> Array:
-    """Vectors in the coordinates of bodies whose rotation matrices these are."""
+    """Vectors in the frames with these rotation matrices."""
     seen: Array = (ways[:, None] @ frames.reshape(-1, 3, 3))[:, 0]
     return seen

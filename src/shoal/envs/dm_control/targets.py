@@ -1,4 +1,4 @@
-"""Getting something somewhere: reacher, point_mass, ball_in_cup."""
+"""Tasks of getting something to a target: reacher, point_mass, ball_in_cup."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from shoal.envs.mujoco.sim import Sims
     from shoal.native import Array, Errors, Ids
 
-_PARALLEL = 0.9  # directions whose cosine is above this are too much alike
+_PARALLEL = 0.9  # directions whose cosine is above this are too similar
 
 
 class Reacher(NativeTask):
-    """Reaches with a finger for a place that every episode has anew."""
+    """Reaches with a finger for a target that is new in every episode."""
 
     tasks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"easy": {"radius": 0.05}, "hard": {"radius": 0.015}}
     fields: tuple[str, ...] = ("geom_xpos",)
 
     def adjust(self, model: mujoco.MjModel) -> None:
-        """The size of the target."""
+        """Set the size of the target."""
         model.geom("target").size[0] = self.settings["radius"]
 
     def prepare(self, batch: Any) -> None:
-        """Every env has a target of its own."""
+        """Give every env a target of its own."""
         batch.expand("geom_pos")
 
     def begin(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """Joints anywhere, then the target."""
+        """Draw the joints, then the target."""
         places = sim.own_model("geom_pos")[:, self.id_of("geom", "target")]
         super().begin(sim, ids)
         for i in ids.tolist():
@@ -46,11 +46,11 @@ class Reacher(NativeTask):
         return {}
 
     def observe(self, d: Sims) -> dict[str, Array]:
-        """Positions, the way to the target, and speeds."""
+        """Positions, the vector to the target, and speeds."""
         return {"position": d.qpos, "to_target": self._way(d), "velocity": d.qvel}
 
     def reward(self, d: Sims) -> Array:
-        """Whether the two touch."""
+        """Whether the finger touches the target."""
         sizes = self.compiled.geom_size[:, 0]
         radii = float(sizes[self.id_of("geom", "target")] + sizes[self.id_of("geom", "finger")])
         return rewards.within(np.linalg.norm(self._way(d), axis=1), 0.0, radii)
@@ -61,18 +61,18 @@ class Reacher(NativeTask):
 
 
 class PointMass(NativeTask):
-    """Moves a mass to the middle, in the hard case with motors that pull where every episode has them pull."""
+    """Moves a mass to the middle; in the hard task, the motors pull in directions that are new in every episode."""
 
     tasks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"easy": {"draws": False}, "hard": {"draws": True}}
     fields: tuple[str, ...] = ("geom_xpos",)
 
     def prepare(self, batch: Any) -> None:
-        """Every env has directions of its own."""
+        """Give every env directions of its own."""
         if self.settings["draws"]:
             batch.expand("wrap_prm")
 
     def begin(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """The mass anywhere, then the directions."""
+        """Draw the position of the mass, then the directions."""
         super().begin(sim, ids)
         if self.settings["draws"]:
             for i in ids.tolist():
@@ -84,7 +84,7 @@ class PointMass(NativeTask):
         return {"position": d.qpos, "velocity": d.qvel}
 
     def reward(self, d: Sims) -> Array:
-        """How close it is, and with how little effort."""
+        """How close the mass is to the middle, and with how little effort."""
         target, mass = (self.id_of("geom", name) for name in ("target", "pointmass"))
         size = float(self.compiled.geom_size[target, 0])
         distance = np.linalg.norm(d.geom_xpos[:, target] - d.geom_xpos[:, mass], axis=1)
@@ -100,14 +100,14 @@ class BallInCup(NativeTask):
     fields: tuple[str, ...] = ("site_xpos", "xpos", "ncon")
 
     def start(self, rng: Any) -> tuple[Array, Array]:
-        """The ball somewhere in reach of the string."""
+        """The ball somewhere within reach of the string."""
         qpos = self.qpos0.copy()
         for joint, low, high in (("ball_x", -0.2, 0.2), ("ball_z", 0.2, 0.5)):
             qpos[self.compiled.jnt_qposadr[self.id_of("joint", joint)]] = rng.uniform(low, high)
         return qpos, self.qvel0
 
     def begin(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """The ball touches nothing."""
+        """Begin episodes such that the ball touches nothing."""
         return self.begin_apart(sim, ids)
 
     def observe(self, d: Sims) -> dict[str, Array]:
@@ -115,7 +115,7 @@ class BallInCup(NativeTask):
         return {"position": d.qpos, "velocity": d.qvel}
 
     def reward(self, d: Sims) -> Array:
-        """Whether all of the ball is in the cup."""
+        """Whether the whole ball is in the cup."""
         model, sides = self.compiled, (0, 2)
         target = self.id_of("site", "target")
         room = model.site_size[target, sides] - model.geom_size[self.id_of("geom", "ball"), 0]
@@ -125,7 +125,7 @@ class BallInCup(NativeTask):
 
 
 def _directions(rng: Any) -> tuple[Array, Array]:
-    """Two directions that are not too much alike."""
+    """Two directions that are not too similar."""
     first = rng.randn(2)
     first /= np.linalg.norm(first)
     while True:

@@ -33,17 +33,17 @@ class NativeTask(MujocoEnv):
     """A task of the suite on ``mujoco.batch``. Subclasses say where episodes begin, what is observed and rewarded.
 
     Args:
-        domain_name: Such as ``"cheetah"``.
-        task_name: Such as ``"run"``.
-        width: Of pictures.
-        height: Of pictures.
+        domain_name: The domain, such as ``"cheetah"``.
+        task_name: The task, such as ``"run"``.
+        width: The width of pictures.
+        height: The height of pictures.
         camera_id: The camera, by number or name.
         action_dtype: The type of actions.
-        **options: Those of ``MujocoEnv``.
+        **options: The options of ``MujocoEnv``.
 
     Attributes:
-        tasks: What the tasks of the domain differ in, by name.
-        settings: That of this task.
+        tasks: The settings in which the tasks of the domain differ, by task name.
+        settings: The settings of this task.
     """
 
     tasks: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -75,20 +75,20 @@ class NativeTask(MujocoEnv):
     # ------------------------------------------------------------------ for tasks
 
     def model_options(self) -> dict[str, Any]:
-        """What dm_control's function for the model of the domain is to be called with."""
+        """Arguments for dm_control's function that makes the model of the domain."""
         return {}
 
     def adjust(self, model: mujoco.MjModel) -> None:
-        """Change the model as the task does when an episode begins, as far as it is the same in all episodes."""
+        """Make those changes to the model that the task makes in the same way at the start of every episode."""
 
     def begin(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """Begin an episode in some envs: by default where ``start`` says, with each env's own generator."""
+        """Begin an episode in some envs: by default at ``start``, drawn with each env's own generator."""
         for i in ids.tolist():
             sim.array("qpos")[i], sim.array("qvel")[i] = self.start(sim.generators[i])
         return {}
 
     def begin_apart(self, sim: SuiteSim, ids: Ids) -> Errors:
-        """Draw starts with ``start`` until nothing touches anything. ``fields`` has to have ``"ncon"``."""
+        """Draw starts with ``start`` until nothing touches anything; ``fields`` must have ``"ncon"``."""
         for _ in range(_ATTEMPTS):
             NativeTask.begin(self, sim, ids)
             errors = sim.run(sim.batch.forward, ids)
@@ -100,14 +100,14 @@ class NativeTask(MujocoEnv):
         return {int(i): RuntimeError(f"found no start without contacts in {_ATTEMPTS} attempts") for i in ids}
 
     def start(self, rng: Any) -> tuple[Array, Array]:
-        """Every joint with limits somewhere within them, every other hinge anywhere; nothing moves."""
+        """Every joint with limits somewhere within them, every other hinge anywhere; everything at rest."""
         places, low, high = self._free_joints
         qpos = self.qpos0.copy()
         qpos[places] = rng.uniform(low, high)
         return qpos, self.qvel0
 
     def report(self, d: Sims) -> None:
-        """The discount, which is 1: what ends these episodes is their time limit."""
+        """Report the discount, which is 1, since only the time limit ends these episodes."""
         if not d.is_reset:
             d.info["discount"] = 1.0
 
@@ -119,7 +119,7 @@ class NativeTask(MujocoEnv):
         return found
 
     def sensor(self, name: str) -> slice:
-        """Where in ``sensordata`` a sensor writes."""
+        """The slice of ``sensordata`` that a sensor writes to."""
         found = self._sensors.get(name)
         if found is None:
             sensor = self.compiled.sensor(name)
@@ -134,7 +134,7 @@ class NativeTask(MujocoEnv):
         ranges = np.where(limited[:, None], model.jnt_range, (-np.pi, np.pi))[chosen]
         return model.jnt_qposadr[chosen], ranges[:, 0], ranges[:, 1]
 
-    # ------------------------------------------------------------------ for who runs it
+    # ------------------------------------------------------------------ for whatever runs it
 
     @cached_property
     def compiled(self) -> mujoco.MjModel:

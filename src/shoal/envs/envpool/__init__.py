@@ -1,7 +1,7 @@
 """EnvPool's C++ envs as native envs, for ``engine="envpool"``.
 
-``kind_of`` gives the ``NativeEnv`` class of a task id; what it simulates with is a pool of EnvPool's. Only who asks for
-one needs the package, which is imported then.
+``kind_of`` returns the ``NativeEnv`` class of a task id, which simulates with EnvPool's own pools. The package is
+needed, and imported, only when such a class is asked for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def library() -> Any:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of libraries that it imports
+            warnings.simplefilter("ignore")  # those of libraries that it imports
             found = importlib.import_module("envpool")
     except ImportError as error:
         raise BackendUnavailable(f"engine='envpool' needs EnvPool ({error}): {INSTALL}") from error
@@ -39,10 +39,10 @@ def library() -> Any:
 
 
 def kind_of(task_id: Any) -> type[EnvPoolEnv]:
-    """The class of the env that EnvPool has under this id; such a class is returned as it is.
+    """The class of the env that EnvPool has under this id; such a class itself is returned as it is.
 
     Raises:
-        ArgumentError: If it has none, or one that several play in.
+        ArgumentError: If EnvPool has no such env, or several play in it.
         BackendUnavailable: If EnvPool is not installed, or lacks what this env needs.
     """
     from shoal.envs.envpool.env import EnvPoolEnv, kind

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TASKS = "shoal.envs.envpool.tasks"  # where each class can be found under its id
 NO_LIMIT = 2**31 - 1
-# Keys that every config of EnvPool's has, and that the pool decides.
+# Keys that every EnvPool config has, and that are up to the pool.
 _POOLS_OWN = frozenset(
     {
         "num_envs",
@@ -43,10 +43,10 @@ _RENDER_MODES = (None, "rgb_array")
 
 
 class EnvPoolEnv(NativeEnv):
-    """A task of EnvPool's. Subclasses, made by ``kind``, name it.
+    """One of EnvPool's tasks. Subclasses, made by ``kind``, name it.
 
     Args:
-        **options: What EnvPool calls the config of the task, and ``render_mode``, ``render_width``,
+        **options: Keys of what EnvPool calls the config of the task, and ``render_mode``, ``render_width``,
             ``render_height``, ``render_camera_id``.
 
     Raises:
@@ -73,7 +73,7 @@ class EnvPoolEnv(NativeEnv):
 
     @cached_property
     def layout(self) -> Layout:
-        """EnvPool's arrays, and what they are here. The options have been tried by then, if there are any."""
+        """EnvPool's arrays, and what they are here. Options, if there are any, are tried out first."""
         self._try_out()
         by_lives = bool(self.options.get("zero_discount_on_life_loss"))
         return layout_of(self.task_id, spec_of(self.task_id, self.options), tells_discount=by_lives)
@@ -83,14 +83,14 @@ class EnvPoolEnv(NativeEnv):
         return self.layout.describe(name, {"render_modes": ["rgb_array"]}, self.render_mode)
 
     def simulate(self, num_envs: int, num_threads: int) -> BatchSim:
-        """Pools of EnvPool's, made as seeds come in."""
+        """A simulator of EnvPool's pools, which are made as seeds come in."""
         return EnvPoolSim(self, num_envs, num_threads)
 
     def make(self, seeds: Sequence[int], num_threads: int) -> Any:
-        """A pool of EnvPool's with one env per seed."""
+        """One of EnvPool's pools, with one env per seed."""
         self._try_out()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium's remarks on the spaces that EnvPool makes of its specs
+            warnings.simplefilter("ignore")  # Gymnasium's remarks on the spaces that EnvPool makes from its specs
             return library().make_gymnasium(
                 self.task_id,
                 num_envs=len(seeds),
@@ -101,25 +101,25 @@ class EnvPoolEnv(NativeEnv):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What EnvPool is to be told beside how many envs there are."""
+        """What EnvPool is to be told besides the number of envs."""
         return {**self.options, **{name: value for name, value in self._drawing.items() if value is not None}}
 
     def _try_out(self) -> None:
-        """What the user has chosen may crash EnvPool, and with it this process: let it do so in another one first."""
+        """Try the user's options in another process first, because they may crash EnvPool, and with it the process."""
         if any(name != _LIMIT for name in self.arguments):
             try_out(self.task_id, self.arguments)
 
 
 @cache
 def kind(task_id: str) -> type[EnvPoolEnv]:
-    """The class for one of EnvPool's ids, which must be one."""
+    """The class for one of EnvPool's ids; the id must exist."""
     config = spec_of(task_id, {}).config._asdict()
     defaults = {name: value for name, value in config.items() if name not in _POOLS_OWN}
 
     def __init__(self: EnvPoolEnv, **options: Any) -> None:
         EnvPoolEnv.__init__(self, **options)
 
-    # Whoever wants to know which options there are looks at the signature.
+    # The signature is where others look up which options there are.
     shown = {**defaults, **_DRAWING}
     keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown[name]) for name in shown]
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -141,8 +141,8 @@ def spec_of(task_id: str, options: dict[str, Any]) -> Any:
     """EnvPool's own description of a task.
 
     Raises:
-        BackendUnavailable: If the family needs what the machine does not have.
-        ArgumentError: If an option is of the wrong type, or makes no sense.
+        BackendUnavailable: If the family needs something that the machine does not have.
+        ArgumentError: If an option has the wrong type, or makes no sense.
     """
     try:
         with warnings.catch_warnings():

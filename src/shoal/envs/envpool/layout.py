@@ -1,8 +1,8 @@
 """EnvPool's arrays as shoal's spaces and info fields.
 
-EnvPool describes every array of a batch by dtype, shape and bounds, with ``-1`` in place of the number of players, of
-whom there is one here. Bounds that an env does not declare are the limits of the C++ type; for floats the lower one is
-the smallest positive number, which is no bound at all.
+EnvPool describes every array of a batch by dtype, shape and bounds, with ``-1`` in place of the number of players,
+which is one here. Bounds that an env does not declare are the limits of the C++ type; for floats the lower one is the
+smallest positive number, which is no bound at all.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _IDS = ("env_id", "players.env_id")
-_MOST_CHOICES = 2**20  # an integer with more values than this is a number and not a choice
+_MOST_CHOICES = 2**20  # an integer with more values than this is a number rather than a choice
 _ELAPSED = "elapsed_step"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which array of EnvPool's is which column of shoal's.
+    """Which of EnvPool's arrays is which of shoal's columns.
 
     Attributes:
-        observation: The space of one env.
-        action: The space of one env.
+        observation: The observation space of one env.
+        action: The action space of one env.
         fields: The info fields.
         state_keys: Names of the arrays of a batch, in EnvPool's order.
-        obs_keys: Those of the leaves of the observation, in leaf order.
-        info_keys: Those of the info fields.
-        action_dtypes: What EnvPool wants, by leaf of the action.
-        action_shapes: The same for the shapes of one row.
+        obs_keys: Names of the arrays of the observation, in the order of its leaves.
+        info_keys: Names of the arrays of the info fields.
+        action_dtypes: The dtypes that EnvPool expects, by leaf of the action.
+        action_shapes: The shapes of one row that EnvPool expects, by leaf of the action.
         action_order: For each array that an action consists of, in EnvPool's order, the leaf.
     """
 
@@ -58,7 +58,7 @@ class Layout:
 
 
 def layout_of(task_id: str, spec: Any, *, tells_discount: bool) -> Layout:
-    """How to read and write the arrays that a spec of EnvPool's describes.
+    """How to read and write the arrays that one of EnvPool's specs describes.
 
     Raises:
         ArgumentError: If several play in one env.
@@ -99,7 +99,7 @@ def layout_of(task_id: str, spec: Any, *, tells_discount: bool) -> Layout:
 
 
 def _tree(named: Mapping[str, Space[Any]], role: str) -> tuple[SpaceTree, list[str]]:
-    """Spaces in a tree that is nested at dots, and their names in the order of its leaves; one by itself is bare."""
+    """Spaces as a tree, nested at dots, and their names in the order of its leaves; a single space is not nested."""
     if len(named) == 1:
         ((name, only),) = named.items()
         return SpaceTree(only, role), [name]
@@ -148,6 +148,6 @@ def _space(spec: Any, role: str) -> Space[Any]:
 
 
 def _within(bound: Any, dtype: np.dtype[Any]) -> Any:
-    """Bounds in the dtype of what they bound."""
+    """A bound in the dtype of what it bounds."""
     with np.errstate(over="ignore"):
         return bound.astype(dtype)

@@ -1,4 +1,4 @@
-"""What EnvPool's ids look like, family by family, so that they can be told apart without the package."""
+"""What EnvPool's ids look like, family by family, so that they can be recognised without the package."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FAMILIES = {
 
 
 def family_of(task_id: str) -> str | None:
-    """The family of EnvPool's that has ids like this one.
+    """The EnvPool family that has ids like this one.
 
     Example:
         >>> family_of("CoinrunEasy-v0"), family_of("Nothing-v0")
@@ -57,6 +57,6 @@ def family_of(task_id: str) -> str | None:
 
 
 def hint(task_id: str) -> str:
-    """What to add to the message that there is no such id: empty if EnvPool is no help."""
+    """What to add to the message that there is no such id; empty if EnvPool is no help."""
     family = family_of(task_id)
     return "" if family is None else f"; EnvPool has such {family} tasks: engine='envpool' runs them ({INSTALL})"

@@ -1,14 +1,14 @@
-"""Many envs of an ``EnvPoolEnv``, in one pool of EnvPool's or in several.
+"""Many envs of an ``EnvPoolEnv``, in one or several of EnvPool's pools.
 
-EnvPool seeds its envs when it makes them and never again. So a seed means new envs, in a pool of their own: all that
-get their seeds together move into one, and a pool that nobody lives in any more is let go.
+EnvPool seeds its envs when it makes them and never again. So a seed means new envs, in a pool of their own: all envs
+that get their seeds together move into one pool, and a pool that no env lives in any more is released.
 
     reset(seed=7)                     one pool with every env
     reset(seed=[3], env_id=[2])       env 2 moves into a pool of one; the others stay
 
-Every call hands each pool its commands and then takes what all of them return, so no more than one batch of a pool is
-ever under way, and its rows come in the order of the ids. What EnvPool gets has been checked by then: it would take
-ids, counts and shapes at their word.
+Every call gives each pool its commands and then takes the results of all pools, so no more than one batch of a pool is
+ever under way, and its rows come in the order of the ids. Whatever EnvPool is given has been checked before: EnvPool
+itself would trust ids, counts and shapes blindly.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _houses: weakref.WeakSet[House] = weakref.WeakSet()
 
 
 class House:
-    """A pool of EnvPool's, and who lives in it.
+    """One of EnvPool's pools, and the envs that live in it.
 
     Attributes:
         pool: The pool.
-        places: The place in it of each env that has ever lived there, by env id.
+        places: The place in the pool of each env that has ever lived there, by env id.
     """
 
     def __init__(self, pool: Any, layout: Layout, ids: Sequence[int], num_envs: int) -> None:
@@ -53,16 +53,16 @@ class House:
         _houses.add(self)
 
     def start_reset(self, ids: Ids) -> None:
-        """Have envs begin anew."""
+        """Start resetting envs."""
         self._begin()
         self.pool._reset(self.places[ids])
 
     def start_step(self, ids: Ids, action: Sequence[Array]) -> None:
-        """Have envs take a step; those whose episode has ended begin the next one instead."""
+        """Start a step of envs; those whose episode has ended begin the next one instead."""
         self._begin()
         places = self.places[ids]
         layout = self._layout
-        # Copies, even of all rows: EnvPool reads them in its threads, while others may be written here.
+        # Copies, even of all rows: EnvPool's threads read them while the next actions may be written here.
         arrays = [
             np.ascontiguousarray(leaf[ids], dtype).reshape(len(ids), *shape)
             for leaf, dtype, shape in zip(action, layout.action_dtypes, layout.action_shapes, strict=True)
@@ -70,7 +70,7 @@ class House:
         self.pool._send([places, places.copy(), *(arrays[leaf] for leaf in layout.action_order)])
 
     def finish(self) -> dict[str, Array]:
-        """What the envs return, in the order in which they were told."""
+        """The results of the envs, in the order of the command."""
         rows = dict(zip(self._layout.state_keys, self.pool._recv(), strict=True))
         self._is_under_way = False
         return rows
@@ -79,13 +79,14 @@ class House:
         if os.getpid() != self._pid:
             raise StateError("this pool was made in another process: EnvPool's threads are not in this one")
         if self._is_under_way:
-            # An interrupt came between a command and its result. Nothing is left if it came just after.
+            # An interrupt came between a command and its result: drop that. If it came just before the command or just
+            # after the result, no env is at work, and EnvPool returns an empty batch without waiting.
             self.pool._recv()
         self._is_under_way = True
 
 
 def _abandon_houses() -> None:
-    """Never destroy pools that came with a fork: that would wait for threads that are not there."""
+    """Never destroy pools inherited through a fork: that would wait for threads that do not exist here."""
     for house in _houses:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(house.pool))
 
@@ -98,9 +99,9 @@ class EnvPoolSim:
     """The envs of an ``EnvPoolEnv``.
 
     Attributes:
-        kind: The env that they are of.
-        ends: Always: nobody knows which of EnvPool's envs never do.
-        cuts: Always: EnvPool has the time limit too, since some of its envs make use of it.
+        kind: The kind of env that they are.
+        ends: Always True: nobody knows which of EnvPool's envs never terminate.
+        cuts: Always True: EnvPool has the time limit too, since some of its envs use it.
     """
 
     ends = True
@@ -121,7 +122,7 @@ class EnvPoolSim:
     def reset(
         self, ids: Ids, seeds: Mapping[int, int], options: Mapping[int, Mapping[str, Any]], out: Columns
     ) -> Errors:
-        """Begin episodes, in new envs where there is a seed. Envs with options are refused: EnvPool's take none."""
+        """Begin episodes, in new envs where there is a seed. Options are refused, since EnvPool's envs take none."""
         refused: Errors = {
             i: ArgumentError(f"options: EnvPool's envs take none at a reset, got {wish!r}")
             for i, wish in options.items()
@@ -135,7 +136,7 @@ class EnvPoolSim:
         return refused
 
     def next_episode(self, ids: Ids, out: Columns) -> Errors:
-        """Go on where episodes have ended, as EnvPool does by itself; what the pool has cut short begins anew."""
+        """Go on where episodes have ended, as EnvPool does on its own; those that shoal's pool cut short are reset."""
         over = self._is_over[ids]
         if not over.all():
             self.reset(ids[~over], {}, {}, out)
@@ -173,7 +174,7 @@ class EnvPoolSim:
     # ------------------------------------------------------------------ who lives where
 
     def _at_home(self, ids: Ids) -> Iterator[tuple[House, Ids]]:
-        """The houses of some envs, and which of them live there."""
+        """The houses of some envs, and which of these envs live in each."""
         if self._only is not None:
             if len(ids):
                 yield self._only, ids
@@ -189,7 +190,7 @@ class EnvPoolSim:
 
     def _move_in(self, ids: list[int], seeds: list[int]) -> None:
         for i in ids:
-            self.renew(i)  # first of all: a house that stands empty is torn down before the next is built
+            self.renew(i)  # first, so that a house that becomes empty is torn down before the next is built
         house = House(self.kind.make(seeds, self._num_threads), self._layout, ids, self._num_envs)
         for i in ids:
             self._homes[i] = house
@@ -197,14 +198,14 @@ class EnvPoolSim:
             self._only = house
         self._is_over[ids] = False
 
-    # ------------------------------------------------------------------ beside the episodes
+    # ------------------------------------------------------------------ outside episodes
 
     def snapshot(self, ids: Ids) -> dict[str, Array]:
-        """Refused: nothing of EnvPool's tells what an env is."""
+        """Refused: EnvPool gives no access to the state of an env."""
         raise StateError(f"{self.kind.task_id}: EnvPool cannot take snapshots of its envs")
 
     def restore(self, ids: Ids, state: Mapping[str, Array]) -> None:
-        """Refused as well."""
+        """Refused, like ``snapshot``."""
         raise StateError(f"{self.kind.task_id}: EnvPool cannot restore its envs")
 
     def renew(self, env_id: int) -> None:
@@ -216,7 +217,7 @@ class EnvPoolSim:
         return EnvPoolView(self, env_id)
 
     def close(self) -> None:
-        """Let go of the pools. Their threads end with them."""
+        """Release the pools. Their threads end with them."""
         self._homes, self._only = [None] * self._num_envs, None
 
     def render(self, env_id: int) -> Array:
@@ -231,7 +232,7 @@ class EnvPoolSim:
 
 
 class EnvPoolView:
-    """What can be asked of one env: its picture, and the options that all of them have."""
+    """What can be asked of one env: its picture, and the options that all envs share."""
 
     def __init__(self, sim: EnvPoolSim, env_id: int) -> None:
         self.__dict__.update(_sim=sim, _env_id=env_id)
@@ -245,22 +246,22 @@ class EnvPoolView:
 
     @property
     def unwrapped(self) -> EnvPoolView:
-        """Itself: nothing is around it."""
+        """The view itself: nothing is wrapped around it."""
         return self
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options of the task, with the values they have here."""
+        """The options of the task, with their current values."""
         kind = self._sim.kind
         return {**kind.defaults, **kind.options}
 
     def render(self) -> Array:
-        """A picture of it."""
+        """A picture of the env."""
         return self._sim.render(self._env_id)
 
 
 def _seed(seed: int) -> int:
-    """A seed as EnvPool takes it, an int32: small ones as they are, so that EnvPool by itself has the same episodes."""
+    """A seed as EnvPool takes it, an int32: small ones unchanged, so that EnvPool on its own has the same episodes."""
     if seed >= _SEEDS:
         seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     return seed - _SEEDS if seed >= _SEEDS // 2 else seed

@@ -1,4 +1,4 @@
-"""Every task of EnvPool's as an attribute of this module, under its id: so classes can be found again, and pickled."""
+"""Every EnvPool task as an attribute of this module, under its id, so that its class can be found again and pickled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Trying a task with options in a process of its own.
+"""Trying out a task with options in a process of its own.
 
 EnvPool checks few of its options: a size of zero may well end the process, and so may drawing without a display. So
-what a user has chosen runs there first, for the beginning of an episode; if it dies, it was only a trial.
+what a user has chosen first runs in another process, for the beginning of an episode; if that dies, no harm is done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEADLINE_S = 120.0
 
 
 def try_out(task_id: str, arguments: dict[str, Any]) -> None:
-    """Raise ``ArgumentError`` unless EnvPool survives a task with these arguments. Each is tried once.
+    """Check that EnvPool survives a task with these arguments; each combination is tried once.
 
     Raises:
         ArgumentError: If it does not, or an argument is not plain data.
@@ -48,7 +48,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _trouble(wish: str) -> str:
-    """How it ended, in words; empty if well."""
+    """How the trial failed, in words; empty if it did not."""
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     try:
         done = subprocess.run(  # noqa: S603
@@ -65,7 +65,7 @@ def _trouble(wish: str) -> str:
         return f"it was not done after {_DEADLINE_S:.0f} s"
     if done.returncode == 0:
         return ""
-    # The last line that is no frame of a stack in C++.
+    # Without the frames of a C++ stack.
     said = [line for line in done.stderr.splitlines() if line.strip() and not line.strip().startswith(("@", "***"))]
     code = done.returncode
     how = f"it ended with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
@@ -73,14 +73,14 @@ def _trouble(wish: str) -> str:
 
 
 def main() -> None:
-    """Make a few envs of what stdin says, take some steps in them, and draw one if it can be drawn."""
+    """Make a few envs as described on stdin, take some steps in them, and draw one if a ``render_mode`` is given."""
     from shoal.envs.envpool import library
     from shoal.envs.envpool.layout import layout_of
 
     task_id, arguments = json.load(sys.stdin)
     warnings.simplefilter("ignore")
     spec = library().make_spec(task_id, num_envs=_ENVS, **_of_env(arguments))
-    layout = layout_of(task_id, spec, tells_discount=False)  # before anything runs: it knows some of what cannot
+    layout = layout_of(task_id, spec, tells_discount=False)  # first, because it refuses some options that cannot run
     pool = library().make_gymnasium(task_id, num_envs=_ENVS, num_threads=1, **arguments)
     pool.reset()
     space = layout.action.space

@@ -1,7 +1,7 @@
-"""The grid worlds of minigrid, MiniGrid and BabyAI, with EnvPool's observations: all of it is arrays.
+"""The grid worlds of minigrid, MiniGrid and BabyAI, with EnvPool's observations, which are all arrays.
 
 The table says which ids there are and how many steps their episodes may take; minigrid, which has the envs, is imported
-by who makes one. Gymnasium's door (``make_vec``) opens minigrid's own env under the same id, with the mission as text.
+only to make one. Gymnasium's door (``make_vec``) opens minigrid's own env under the same id, with the mission as text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _GRIDS = """
     Unlock-v0:288 UnlockPickup-v0:288 BlockedUnlockPickup-v0:576 WFC-MazeSimple-v0:500 WFC-DungeonMazeScaled-v0:500
     WFC-RoomsFabric-v0:500 WFC-ObstaclesBlackdots-v0:500 WFC-ObstaclesAngular-v0:500 WFC-ObstaclesHogs3-v0:500
 """
-# How long these may take depends on the mission of the episode. All but one are at version 0.
+# The time limit of these depends on the mission of the episode. All but one are at version 0.
 _LEVELS = """
     ActionObjDoor BlockedUnlockPickup BossLevel BossLevelNoUnlock FindObjS5 FindObjS6 FindObjS7 GoTo GoToOpen
     GoToObjMaze GoToObjMazeOpen GoToObjMazeS4 GoToObjMazeS4R2 GoToObjMazeS5 GoToObjMazeS6 GoToObjMazeS7 GoToDoor
@@ -68,11 +68,11 @@ def _tasks() -> Iterator[tuple[str, int | None]]:
         yield f"BabyAI-{level}" if "-v" in level else f"BabyAI-{level}-v0", None
 
 
-TASKS: dict[str, int | None] = dict(_tasks())  # EnvPool's ids, and the time limit of each that has a fixed one
+TASKS: dict[str, int | None] = dict(_tasks())  # EnvPool's ids, with the time limit of those that have a fixed one
 
 
 def is_minigrids(task_id: str) -> bool:
-    """Whether the id is one of EnvPool's for minigrid's envs, and nobody has registered another env under it."""
+    """Whether the id is one of EnvPool's ids for minigrid, and nobody has registered another env under it."""
     if task_id not in TASKS:
         return False
     registered = gym.registry.get(task_id)
@@ -80,7 +80,7 @@ def is_minigrids(task_id: str) -> bool:
 
 
 def register_with_gymnasium(task_id: str) -> None:
-    """Have Gymnasium know minigrid's ids, if this is one of them: they are registered when minigrid is imported.
+    """Make minigrid's ids known to Gymnasium, if this is one of them: importing minigrid registers them.
 
     Raises:
         BackendUnavailable: If minigrid is not installed.

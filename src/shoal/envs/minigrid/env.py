@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -15,25 +18,25 @@ from gymnasium import spaces
 from shoal.arguments import check_count
 from shoal.envs.minigrid import register_with_gymnasium
 from shoal.envs.minigrid.missions import FREE_TEXT, encode_mission, number_missions
-from shoal.errors import ArgumentError, BackendUnavailable
+from shoal.errors import ArgumentError, BackendUnavailable, WrongType
 from shoal.spec import Field
 
 _NO_LIMIT = 2**31 - 1
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
-# minigrid's keywords that an id settles, or for which there is another word here.
+# minigrid's keywords that an id determines, or that have another name here.
 _NOT_OPTIONS = ("self", "mission_space", "max_steps")
 
 Info = dict[str, Any]
 
 
 class ArrayGrid(gym.Wrapper[Any, Any, Any, Any]):
-    """An env of minigrid's whose observation is all arrays: ``direction``, ``image`` and, as bytes, ``mission``.
+    """A minigrid env whose observation is all arrays: ``direction``, ``image`` and, as bytes, ``mission``.
 
     Infos: ``agent_pos``, the cell the agent is in, and ``mission_id``, the number of the mission among those that the
-    env may set, -1 if there is no list of them.
+    env may set, or -1 if there is no list of them.
 
     Args:
-        env: An env of minigrid's.
+        env: A minigrid env.
         mission_bytes: The most bytes that a mission may take.
     """
 
@@ -58,7 +61,7 @@ class ArrayGrid(gym.Wrapper[Any, Any, Any, Any]):
         return self._observed(obs), self._told(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Turn, walk, or do something to what is ahead."""
+        """Turn, walk, or act on what is ahead."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._observed(obs), reward, terminated, truncated, self._told(info)
 
@@ -78,7 +81,7 @@ class ArrayGrid(gym.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class GridMaker:
-    """Makes the envs of one id. Its signature lists the options that the env takes, which only minigrid can tell.
+    """Makes the envs of one id. Its signature lists the options of the env, which only minigrid knows.
 
     Attributes:
         task_id: One of minigrid's ids.
@@ -95,17 +98,19 @@ class GridMaker:
     def __call__(
         self, *, mission_bytes: int | None = None, max_episode_steps: int | None = None, **options: Any
     ) -> ArrayGrid:
-        """Make one.
+        """Make an env.
 
         Args:
             mission_bytes: The most bytes that a mission may take; by default enough for every mission of the id.
-            max_episode_steps: Steps after which an episode is cut short. The sooner before that the goal is reached,
-                the higher is the reward. None leaves the number to minigrid, where it may depend on the mission.
+            max_episode_steps: Steps after which an episode is cut short. The earlier before that the goal is reached,
+                the higher the reward. None leaves the number to minigrid, where it may depend on the mission.
             **options: Keyword arguments of minigrid's class.
         """
         size = self._mission_bytes if mission_bytes is None else mission_bytes
         check_count("mission_bytes", size)
         kind, settled = self._kind()
+        for name in options.keys() & _keywords_of(kind)[1]:
+            raise WrongType(f"{self.task_id}: {name} is settled by the id")
         if max_episode_steps is not None and max_episode_steps < _NO_LIMIT:
             settled["max_steps"] = max(1, int(max_episode_steps))
         return ArrayGrid(kind(**{**settled, **options}), int(size))
@@ -113,14 +118,8 @@ class GridMaker:
     @property
     def __signature__(self) -> inspect.Signature:
         kind, settled = self._kind()
-        found: dict[str, Any] = {}
-        # Each constructor hands what it does not know to the next one in line; the nearer one's default counts.
-        for cls in reversed(kind.__mro__[: kind.__mro__.index(gym.Env)]):
-            constructor = vars(cls).get("__init__")
-            if constructor is not None:
-                parameters = inspect.signature(constructor).parameters.values()
-                found.update((p.name, p.default) for p in parameters if p.kind is not p.VAR_KEYWORD)
-        found.update(settled, mission_bytes=self._mission_bytes, max_episode_steps=None)
+        known, _ = _keywords_of(kind)
+        found = {**known, **settled, "mission_bytes": self._mission_bytes, "max_episode_steps": None}
         options = {name: default for name, default in found.items() if name not in _NOT_OPTIONS}
         return inspect.Signature([inspect.Parameter(n, _KEYWORD, default=d) for n, d in options.items()])
 
@@ -128,8 +127,8 @@ class GridMaker:
     def _mission_bytes(self) -> int:
         return 512 if self.task_id.startswith("BabyAI-") else 96
 
-    def _kind(self) -> tuple[type[Any], dict[str, Any]]:
-        """The class of minigrid's, and the keyword arguments that belong to the id."""
+    def _kind(self) -> tuple[Any, dict[str, Any]]:
+        """The class in minigrid, and the keyword arguments that belong to the id."""
         register_with_gymnasium(self.task_id)
         registered = gym.registry.get(self.task_id)
         if registered is None:
@@ -141,9 +140,39 @@ class GridMaker:
         return kind, dict(registered.kwargs)
 
 
+@cache
+def _keywords_of(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
+    """The keywords that a class takes, with their defaults, and those of its bases that it settles itself."""
+    found: dict[str, Any] = {}
+    settled: set[str] = set()
+    # Each constructor passes unknown keywords on to the next class in the MRO; the nearest class's default counts.
+    for cls in reversed(kind.__mro__[: kind.__mro__.index(gym.Env)]):
+        constructor = vars(cls).get("__init__")
+        if constructor is not None:
+            settled |= _passed_on(constructor)
+            parameters = inspect.signature(constructor).parameters.values()
+            own = {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
+            settled -= own.keys()
+            found.update(own)
+    return {name: default for name, default in found.items() if name not in settled}, frozenset(settled)
+
+
+def _passed_on(constructor: Any) -> set[str]:
+    """The keywords that a constructor gives to that of its base next to ``**kwargs``: nobody else may give them."""
+    calls = [node for node in ast.walk(ast.parse(dedent(inspect.getsource(constructor)))) if isinstance(node, ast.Call)]
+    return {
+        word.arg
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "__init__"
+        if any(word.arg is None for word in call.keywords)
+        for word in call.keywords
+        if word.arg is not None
+    }
+
+
 def _check_mazes(task_id: str, kind: type[Any]) -> None:
-    """Mazes that are made after a pattern need more libraries, and pictures that wheels of minigrid leave out."""
-    if not issubclass(kind, gym.Env):  # stands in for it
+    """Check what mazes made from a pattern need: more libraries, and pictures that minigrid's wheels leave out."""
+    if not issubclass(kind, gym.Env):  # a stand-in for the env
         raise BackendUnavailable(f"{task_id} needs libraries of its own: pip install 'minigrid[wfc]'")
     patterns = Path(inspect.getfile(importlib.import_module("minigrid.envs.wfc"))).with_name("patterns")
     if not patterns.is_dir():

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-FREE_TEXT = -1  # the number of a mission that is none of a known few
+FREE_TEXT = -1  # the number of a mission that is not on a list
 
 
 def encode_mission(mission: str, size: int) -> NDArray[np.uint8]:
-    """A text as so many bytes, zeros after its end.
+    """A text as ``size`` bytes, with zeros after its end.
 
     Raises:
         ValueError: If it is longer.
@@ -44,10 +44,10 @@ def decode_mission(mission: Any) -> Any:
 
 
 def number_missions(space: Any, ranks: Mapping[str, int]) -> dict[str, int]:
-    """The number of every mission of a space of minigrid's.
+    """The number of every mission in a minigrid mission space.
 
-    The words that may stand in a place are counted through like digits, the last place fastest. Their order is that of
-    ``ranks``, if all of them have one, as colours and things do, else the one in which the space has them.
+    The words that may fill a placeholder count like digits, with the last placeholder running fastest. They are ordered
+    by ``ranks`` if all of them have one, as colours and things do, else as the space has them.
     """
     places: Sequence[Sequence[str]] = space.ordered_placeholders or ()
     ordered = [sorted(words, key=ranks.__getitem__) if ranks.keys() >= set(words) else words for words in places]

@@ -26,16 +26,16 @@ class Ant(Robot):
         forward_reward_weight: What a unit of speed is worth.
         ctrl_cost_weight: What the square of an action costs.
         contact_cost_weight: What the square of the contact forces costs.
-        healthy_reward: What each step in health is worth.
+        healthy_reward: What each healthy step is worth.
         main_body: The body whose speed counts, in version 5; its number or its name.
-        terminate_when_unhealthy: Whether the episode ends then.
-        healthy_z_range: What the height must be within.
-        contact_force_range: What forces are clipped to.
+        terminate_when_unhealthy: Whether an unhealthy state ends the episode.
+        healthy_z_range: The range in which the height is healthy.
+        contact_force_range: The range that forces are clipped to.
         reset_noise_scale: How far off an episode may start.
-        exclude_current_positions_from_observation: Whether the place in the plane is hidden.
+        exclude_current_positions_from_observation: Whether the position in the plane is hidden.
         include_cfrc_ext_in_observation: Whether contact forces are observed, in version 5.
-        use_contact_forces: Whether they are observed and paid for; None for what is usual in the version.
-        **options: Those of ``Robot``.
+        use_contact_forces: Whether they are observed and paid for; None for the default of the version.
+        **options: The options of ``Robot``.
     """
 
     camera: ClassVar[Mapping[str, Any]] = {"distance": 4.0}
@@ -74,13 +74,13 @@ class Ant(Robot):
         self._main_body = "torso" if is_old else main_body
         self._pays_for_contact = not is_old if use_contact_forces is None else use_contact_forces
         self._sees_contact = self._pays_for_contact and (is_old or include_cfrc_ext_in_observation)
-        # The world has forces too; in version 5 nobody sees them, and they are paid for all the same.
+        # The world has forces too; in version 5 they are not observed, but paid for all the same.
         self._first_body = 0 if is_old else 1
         self.fields = ("xpos", "cfrc_ext") if self._pays_for_contact else ("xpos",)
         at_step = ("x_velocity", "y_velocity", "reward_forward", "reward_ctrl", "reward_survive")
         own = ("forward_reward",) if is_old else ("reward_contact",)
         self._tell(("x_position", "y_position", "distance_from_origin"), (*at_step, *own))
-        # Version 4 calls the price of contact by the name of that of the action.
+        # Version 4 reports the cost of contact under the name of the cost of the action.
         self.info_aliases = {"reward_contact": "reward_ctrl" if self._pays_for_contact else 0.0} if is_old else {}
 
     def start(self, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -88,12 +88,12 @@ class Ant(Robot):
         return self.noisy_start(rng, self.reset_noise_scale, normal_speeds=True)
 
     def track(self, d: Sims) -> Array:
-        """Where in the plane its body is."""
+        """The position of its main body in the plane."""
         xy: Array = d.xpos[:, self.body_id(self._main_body), :2]
         return xy
 
     def _contact(self, d: Sims) -> Array:
-        """The forces on every body, clipped; the same for observation and reward."""
+        """The clipped forces on every body, for both observation and reward."""
         forces: Array = clip(d.cfrc_ext, *self._forces).reshape(len(d.cfrc_ext), -1)
         d.contact = forces
         return forces
@@ -107,7 +107,7 @@ class Ant(Robot):
         return np.concatenate(parts, axis=1)
 
     def reward(self, d: Sims) -> Array:
-        """Speed along x and health, less the price of action and contact."""
+        """Speed along x and health, less the cost of action and contact."""
         speed = (d.after - d.before) / d.dt
         low, high = self._z
         z = d.qpos[:, 2]
@@ -134,7 +134,7 @@ class Ant(Robot):
         return ~d.healthy if self.terminate_when_unhealthy else False
 
     def report(self, d: Sims) -> None:
-        """Where it is: in version 4 its torso, in version 5 its root joint."""
+        """Report its position: that of its torso in version 4, of its root joint in version 5."""
         if self.version == 5:
             xy = d.qpos[:, :2]
         elif d.is_reset:

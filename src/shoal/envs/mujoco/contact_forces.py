@@ -1,9 +1,9 @@
 """Contact forces after every step, on the simulator's own threads.
 
-``mj_step`` leaves ``cfrc_ext`` and what belongs to it alone; who wants them calls ``mj_rnePostConstraint`` after the
-step, which a ``mujoco.batch.Batch`` has no place for. MuJoCo's own way to extend a step is an engine plugin, whose
-``advance`` is called when a step has been integrated. Its arguments begin with those of ``mj_rnePostConstraint``, and
-that is all it has to do, so the function itself, out of MuJoCo's library, is the plugin's ``advance``.
+``mj_step`` does not compute ``cfrc_ext`` and its kin; whoever wants them calls ``mj_rnePostConstraint`` after the
+step, for which a ``mujoco.batch.Batch`` has no place. MuJoCo's own way to extend a step is an engine plugin, whose
+``advance`` is called once a step has been integrated. Its arguments begin with those of ``mj_rnePostConstraint``, and
+calling that is all it has to do, so the function itself, from MuJoCo's library, serves as the plugin's ``advance``.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class _Plugin(ctypes.Structure):
         ("sdf_staticdistance", _POINTER),
         ("sdf_attribute", _POINTER),
         ("sdf_aabb", _POINTER),
-        ("room", _POINTER * 16),  # a later MuJoCo may clear, and copy, more than this one
+        ("room", _POINTER * 16),  # a later MuJoCo may clear and copy a larger structure
     )
 
 
-# Called by MuJoCo for as long as the process lives: without a state, and with nothing to prepare.
+# Kept for as long as the process lives, because MuJoCo calls them: there is no state, and nothing to prepare.
 _no_state = _CountState(lambda model, instance: 0)
 _no_init = _Init(lambda model, data, instance: 0)
 
@@ -69,7 +69,7 @@ def _register() -> None:
     plugin.name = NAME.encode()
     plugin.capabilityflags = _PASSIVE
     plugin.nstate, plugin.init = _address(_no_state), _address(_no_init)
-    # These two must be there and have nothing to do, which asking for the version is next to.
+    # These two are mandatory but have nothing to do; asking for the version comes close to that.
     plugin.reset = plugin.compute = _address(library.mj_version)
     plugin.advance = _address(library.mj_rnePostConstraint)
     library.mjp_registerPlugin(ctypes.byref(plugin))

@@ -19,12 +19,13 @@ class Camera:
     """How to draw.
 
     Attributes:
-        width: Of the pictures.
-        height: Of the pictures.
-        camera_id: A camera of the model; None for a free one.
-        camera_name: The same by name.
-        config: Fields of ``mjvCamera`` for the free one.
+        width: The width of the pictures.
+        height: The height of the pictures.
+        camera_id: A camera of the model; None for a free camera.
+        camera_name: The same, by name.
+        config: Fields of ``mjvCamera`` for the free camera.
         max_geom: How many geoms a picture may have.
+        in_metres: Whether depth is in metres; otherwise it is 0 at the near plane of the camera and 1 at the far one.
     """
 
     width: int = 480
@@ -33,6 +34,7 @@ class Camera:
     camera_name: str | None = None
     config: Mapping[str, Any] | None = None
     max_geom: int = 1000
+    in_metres: bool = True
 
     def of(self, model: mujoco.MjModel) -> Any:
         """The camera itself.
@@ -62,7 +64,7 @@ class Camera:
         return camera
 
 
-# Why this process cannot draw. A second try to find a screen where there is none ends the process.
+# Why this process cannot draw. Without a screen, a second attempt to find one would end the process.
 _failures: list[str] = []
 
 
@@ -90,12 +92,22 @@ class Drawer:
             raise BackendUnavailable(_failures[0]) from error
 
     def draw(self, model: mujoco.MjModel, data: mujoco.MjData, mode: str, camera_id: int | None = None) -> Any:
-        """A picture, or the depth of every pixel; from another camera than the usual one, if that is given."""
-        self._renderer._model = model  # colours and sizes may be the env's own
+        """A picture, or the depth of every pixel; ``camera_id`` chooses another camera than the usual one."""
+        self._renderer._model = model  # the env may have its own colours and sizes
         (self._renderer.enable_depth_rendering if mode == "depth_array" else self._renderer.disable_depth_rendering)()
         camera = self._chosen if camera_id is None else replace(self._camera, camera_id=camera_id, camera_name=None)
         self._renderer.update_scene(data, camera.of(model) if isinstance(camera, Camera) else camera)
-        return self._renderer.render()
+        return self._depth_buffer() if mode == "depth_array" and not self._camera.in_metres else self._renderer.render()
+
+    def _depth_buffer(self) -> Any:
+        """Depth as the graphics library has it; the renderer's own is in metres, and its edges are others."""
+        renderer = self._renderer
+        renderer._gl_context.make_current()
+        renderer._mjr_context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZERONEAR
+        depth = np.empty((renderer.height, renderer.width), np.float32)
+        mujoco.mjr_render(renderer._rect, renderer.scene, renderer._mjr_context)
+        mujoco.mjr_readPixels(None, depth, renderer._rect, renderer._mjr_context)
+        return np.flipud(depth).copy()
 
     def close(self) -> None:
         """End the renderer."""

@@ -35,7 +35,7 @@ from shoal.arguments import check_count
 from shoal.envs.mujoco import contact_forces
 from shoal.envs.mujoco.models import load_model
 from shoal.envs.mujoco.stacking import StackedSim, stacked
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, SpecError
 from shoal.native import NativeEnv
 from shoal.spec import EnvSpec, Field, SpaceTree
 
@@ -57,25 +57,28 @@ class MujocoEnv(NativeEnv):
         model: An ``MjModel``, an ``MjSpec``, the text of a model, or the name of a file; ``xml_file`` replaces it.
         frame_skip: Steps of the simulation per step of the env.
         fields: Derived fields of ``MjData`` that the methods use, such as ``"xpos"``. State (``qpos``, ``qvel``,
-            ``act``, ``ctrl``, ...) is always there.
+            ``act``, ``ctrl``, ...) is always available.
         info: Info fields that every row has, ``name -> dtype`` or ``name -> (dtype, shape)``.
         step_info: Info fields that the first row of an episode does not have.
-        observation_space: The space, where it is not enough that the observation is of its shape.
-        action_space: The space of actions; by default, the range of the controls in float32.
-        camera: From where it is drawn, as a mapping of the fields of ``mjvCamera``.
+        observation_space: The space of observations; by default, an unbounded one of their shape.
+        action_space: The space of actions, a ``Box`` with a number for each control; by default, the range of the
+            controls in float32.
+        camera: Where the picture is taken from, as a mapping of the fields of ``mjvCamera``.
+        depth_in_metres: Whether pictures of depth are in metres; otherwise, depth is 0 at the near plane of the camera
+            and 1 at the far one, and not linear in between.
 
     Args:
         xml_file: A model in place of the class's own.
-        frame_skip: In place of the class's own.
+        frame_skip: A number in place of the class's own.
         frame_stack: How many of the last observations make up one; with more than one, they have an axis of their own.
         post_constraint: Whether contact forces are computed after each step, if ``fields`` has one of them.
         action_dtype: The type of actions.
         render_mode: ``"rgb_array"`` or ``"depth_array"``.
-        width: Of pictures.
-        height: Of pictures.
+        width: The width of pictures.
+        height: The height of pictures.
         camera_id: A camera of the model, in place of ``camera``.
-        camera_name: The same by name.
-        default_camera_config: In place of the class's ``camera``.
+        camera_name: The same, by name.
+        default_camera_config: A mapping in place of the class's ``camera``.
         max_geom: How many geoms a picture may have.
 
     Example:
@@ -102,6 +105,7 @@ class MujocoEnv(NativeEnv):
     observation_space: Space[Any] | None = None
     action_space: Space[Any] | None = None
     camera: ClassVar[Mapping[str, Any]] = {}
+    depth_in_metres: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -138,6 +142,7 @@ class MujocoEnv(NativeEnv):
             "camera_name": camera_name,
             "config": self.camera if default_camera_config is None else default_camera_config,
             "max_geom": max_geom,
+            "in_metres": self.depth_in_metres,
         }
 
     # ------------------------------------------------------------------ for the author of an env
@@ -151,18 +156,18 @@ class MujocoEnv(NativeEnv):
         raise NotImplementedError(f"{type(self).__name__}: write observe(self, d)")
 
     def reward(self, d: Sims) -> Any:
-        """The rewards of a step, one per env. It may write info fields, as ``report`` does."""
+        """The rewards of a step, one per env or one plain number for all. It may write info fields, like ``report``."""
         raise NotImplementedError(f"{type(self).__name__}: write reward(self, d)")
 
     def terminated(self, d: Sims) -> Any:
-        """Which episodes have ended by themselves, one bool per env; by default none ever does."""
+        """Which episodes have terminated, one bool per env or a plain one for all; by default none ever does."""
         return False
 
     def report(self, d: Sims) -> None:
         """Write the info fields that every row has: ``d.info["height"] = d.qpos[:, 2]``."""
 
     def track(self, d: Sims) -> Any:
-        """Numbers, a row of them per env, whose value before a step is wanted after it, as ``d.before``."""
+        """Numbers, in one row per env, whose values before a step are needed after it, as ``d.before``."""
         return None
 
     def prepare(self, batch: Any) -> None:
@@ -197,12 +202,12 @@ class MujocoEnv(NativeEnv):
 
     @cached_property
     def qpos0(self) -> Array:
-        """``qpos`` as the model has it."""
+        """The model's initial ``qpos``."""
         return np.array(self.compiled.qpos0)
 
     @cached_property
     def qvel0(self) -> Array:
-        """No velocity at all."""
+        """A ``qvel`` of zeros."""
         return np.zeros(self.nv)
 
     def body_id(self, body: int | str) -> int:
@@ -212,10 +217,14 @@ class MujocoEnv(NativeEnv):
             found = self._bodies[body] = int(self.compiled.body(body).id)
         return found
 
-    # ------------------------------------------------------------------ for who runs it
+    # ------------------------------------------------------------------ for whatever runs it
 
     def describe(self, name: str) -> EnvSpec:
-        """The contract of one env."""
+        """The contract of one env.
+
+        Raises:
+            SpecError: If the class has an action space with which actions are not controls.
+        """
         space = self._observation_space
         if self.frame_stack > 1:
             space = stacked(space, self.frame_stack)
@@ -253,15 +262,20 @@ class MujocoEnv(NativeEnv):
 
         seen = first_observation(self)
         if isinstance(seen, Mapping):
-            # In the author's order: of a plain dict, Gymnasium would sort the keys.
+            # An OrderedDict keeps the author's order; Gymnasium would sort the keys of a plain dict.
             return spaces.Dict(OrderedDict((key, _endless(value)) for key, value in seen.items()))
         return _endless(seen)
 
     @cached_property
     def _action_space(self) -> Space[Any]:
-        if self.action_space is not None:
-            return self.action_space
-        model = self.compiled
+        model, space = self.compiled, self.action_space
+        if space is not None:
+            if not isinstance(space, spaces.Box) or space.shape != (model.nu,):
+                raise SpecError(
+                    f"{type(self).__name__}.action_space: expected a Box of shape ({model.nu},), one number for each "
+                    f"control of the model, got {space}"
+                )
+            return space
         limits = np.where(model.actuator_ctrllimited[:, None] != 0, model.actuator_ctrlrange, (-np.inf, np.inf))
         low, high = limits.T.astype(np.float32).astype(self.action_dtype)
         return spaces.Box(low, high, dtype=self.action_dtype.type)

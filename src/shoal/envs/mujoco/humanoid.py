@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from shoal.native import Array
 
 _FRONT_VIEW = {"trackbodyid": 1, "distance": 4.0, "elevation": -20.0}
-_FREE_JOINT = 6  # speeds of the root, on which no actuator acts
+_FREE_JOINT = 6  # the speeds of the root joint, on which no actuator acts
 
 
 class _Humanoid(Robot):
-    """What both observe: positions, speeds, and what ``mj_step`` has worked out for the bodies.
+    """What both observe: positions, speeds, and what ``mj_step`` has computed for the bodies.
 
-    In version 4 that includes the world, which is nothing but zeros, and the root joint, on which no actuator acts.
+    In version 4 that includes the world, which is all zeros, and the root joint, on which no actuator acts.
     """
 
     def __init__(
@@ -51,22 +51,22 @@ class _Humanoid(Robot):
         self.fields = ("cinert", "cvel", "qfrc_actuator", "cfrc_ext", "xipos", "ten_length", "ten_velocity")
 
     def start(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Uniform noise on both."""
+        """Uniform noise on positions and speeds."""
         return self.noisy_start(rng, self.reset_noise_scale)
 
     def observe(self, d: Sims) -> Array:
-        """Positions, speeds, and the derived fields, each from its first row that counts."""
+        """Positions, speeds, and the derived fields, each from the first row that counts."""
         parts = [d.qpos[:, self._hidden :], d.qvel]
         count = len(d.qpos)
         parts += [getattr(d, name)[:, first:].reshape(count, -1) for name, first in self._seen]
         return np.concatenate(parts, axis=1)
 
     def contact_cost(self, d: Sims, weight: float, bounds: tuple[float, float]) -> Array:
-        """The price of contact forces."""
+        """The cost of contact forces."""
         return clip(weight * square_sum(d.cfrc_ext.reshape(len(d.cfrc_ext), -1)), *bounds)
 
     def _tell_tendons(self) -> None:
-        """Declare what is told of tendons, in version 5: at every row, one number for each."""
+        """Declare what version 5 reports about tendons: one number for each tendon, in every row."""
         shape = (FLOAT, (int(self.compiled.ntendon),))
         self.info = {**self.info, "tendon_length": shape, "tendon_velocity": shape}
 
@@ -82,13 +82,14 @@ class Humanoid(_Humanoid):
         xml_file: The model.
         frame_skip: Steps of the simulation per step.
         forward_reward_weight: What a unit of speed is worth.
-        contact_cost_weight: What the square of contact forces costs, in version 5.
-        contact_cost_range: What that price is clipped to.
-        healthy_reward: What each step in health is worth.
-        terminate_when_unhealthy: Whether the episode ends then.
-        healthy_z_range: What the height must be within.
+        contact_cost_weight: What the square of contact forces costs.
+        contact_cost_range: The range that this cost is clipped to.
+        use_contact_force: Whether contact forces cost anything; None for the default of the version.
+        healthy_reward: What each healthy step is worth.
+        terminate_when_unhealthy: Whether an unhealthy state ends the episode.
+        healthy_z_range: The range in which the height is healthy.
         **options: ``ctrl_cost_weight``, ``reset_noise_scale``, ``exclude_current_positions_from_observation``, in
-            version 5 ``include_cinert_in_observation`` and its like for ``cvel``, ``qfrc_actuator`` and ``cfrc_ext``,
+            version 5 ``include_cinert_in_observation`` and the same for ``cvel``, ``qfrc_actuator`` and ``cfrc_ext``,
             and the options of ``Robot``.
     """
 
@@ -102,6 +103,7 @@ class Humanoid(_Humanoid):
         forward_reward_weight: float = 1.25,
         contact_cost_weight: float = 5e-7,
         contact_cost_range: tuple[float, float] = (-np.inf, 10.0),
+        use_contact_force: bool | None = None,
         healthy_reward: float = 5.0,
         terminate_when_unhealthy: bool = True,
         healthy_z_range: tuple[float, float] = (1.0, 2.0),
@@ -113,12 +115,14 @@ class Humanoid(_Humanoid):
         self.healthy_reward = healthy_reward
         self.terminate_when_unhealthy = terminate_when_unhealthy
         self._contact_range = interval("contact_cost_range", contact_cost_range)
+        self._pays_for_contact = self.version == 5 if use_contact_force is None else use_contact_force
         self._z = interval("healthy_z_range", healthy_z_range)
         places = ("x_position", "y_position", "distance_from_origin")
         speeds = ("x_velocity", "y_velocity")
         if self.version == 4:
-            self._tell(places, (*speeds, "reward_linvel", "reward_quadctrl", "reward_alive", "forward_reward"))
-            self.info_aliases = {"reward_impact": 0.0}
+            impact = ("reward_impact",) if self._pays_for_contact else ()
+            self._tell(places, (*speeds, "reward_linvel", "reward_quadctrl", "reward_alive", "forward_reward", *impact))
+            self.info_aliases = {} if impact else {"reward_impact": 0.0}
         else:
             self._tell(places, (*speeds, "reward_survive", "reward_forward", "reward_ctrl", "reward_contact"))
             self._tell_tendons()
@@ -130,31 +134,35 @@ class Humanoid(_Humanoid):
             }
 
     def track(self, d: Sims) -> Array:
-        """Where in the plane its centre of mass is."""
+        """The position of its centre of mass in the plane."""
         mass = self.compiled.body_mass
         centre: Array = (np.einsum("b,nbj->nj", mass, d.xipos) / mass.sum())[:, :2]
         return centre
 
     def reward(self, d: Sims) -> Array:
-        """Speed along x and health, less the price of action and, in version 5, contact."""
+        """Speed along x and health, less the cost of action and contact."""
         speed = (d.after - d.before) / d.dt
         low, high = self._z
         z = d.qpos[:, 2]
         d.healthy = (low < z) & (z < high)
         forward = self.forward_reward_weight * speed[:, 0]
-        ctrl_cost = self.ctrl_cost_weight * square_sum(d.ctrl)
+        cost = ctrl_cost = self.ctrl_cost_weight * square_sum(d.ctrl)
+        contact_cost = np.zeros_like(cost)
+        if self._pays_for_contact:
+            contact_cost = self.contact_cost(d, self.contact_cost_weight, self._contact_range)
+            cost = ctrl_cost + contact_cost
         d.info["x_velocity"], d.info["y_velocity"] = speed.T
         if self.version == 4:
             survive = (d.healthy | self.terminate_when_unhealthy) * self.healthy_reward
             d.info.update(reward_linvel=forward, reward_quadctrl=-ctrl_cost, reward_alive=survive)
             d.info["forward_reward"] = forward
-            reward: Array = forward + survive - ctrl_cost
-            return reward
-        survive = d.healthy * self.healthy_reward
-        contact_cost = self.contact_cost(d, self.contact_cost_weight, self._contact_range)
-        d.info.update(reward_survive=survive, reward_forward=forward)
-        d.info.update(reward_ctrl=-ctrl_cost, reward_contact=-contact_cost)
-        reward = forward + survive - (ctrl_cost + contact_cost)
+            if self._pays_for_contact:
+                d.info["reward_impact"] = -contact_cost
+        else:
+            survive = d.healthy * self.healthy_reward
+            d.info.update(reward_survive=survive, reward_forward=forward)
+            d.info.update(reward_ctrl=-ctrl_cost, reward_contact=-contact_cost)
+        reward: Array = forward + survive - cost
         return reward
 
     def terminated(self, d: Sims) -> Any:
@@ -162,7 +170,7 @@ class Humanoid(_Humanoid):
         return ~d.healthy if self.terminate_when_unhealthy else False
 
     def report(self, d: Sims) -> None:
-        """Where it is: in version 4 its centre of mass, in version 5 its root."""
+        """Report its position: that of its centre of mass in version 4, of its root in version 5."""
         if self.version == 5:
             self._report_body(d)
             d.info["distance_from_origin"] = norm(d.qpos[:, :2])
@@ -177,9 +185,10 @@ class HumanoidStandup(_Humanoid):
     Args:
         xml_file: The model.
         frame_skip: Steps of the simulation per step.
-        uph_cost_weight: Taken for Gymnasium's sake, where it has no effect either.
+        uph_cost_weight: Accepted for compatibility with Gymnasium, where it has no effect either.
         impact_cost_weight: What the square of contact forces costs.
-        impact_cost_range: What that price is clipped to.
+        impact_cost_range: The range that this cost is clipped to.
+        healthy_reward: What each step is worth.
         **options: As for ``Humanoid``.
     """
 
@@ -187,6 +196,7 @@ class HumanoidStandup(_Humanoid):
     option_aliases: ClassVar[Mapping[str, str]] = {
         "forward_reward_weight": "uph_cost_weight",
         "contact_cost_weight": "impact_cost_weight",
+        "contact_cost_max": "impact_cost_max",
     }
 
     def __init__(
@@ -197,30 +207,32 @@ class HumanoidStandup(_Humanoid):
         uph_cost_weight: float = 1.0,
         impact_cost_weight: float = 5e-7,
         impact_cost_range: tuple[float, float] = (-np.inf, 10.0),
+        healthy_reward: float = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(xml_file=xml_file, frame_skip=frame_skip, **options)
         self.impact_cost_weight = impact_cost_weight
         self._impact_range = interval("impact_cost_range", impact_cost_range)
+        self.healthy_reward = healthy_reward
         rewards = ("reward_linup", "reward_quadctrl", "reward_impact")
         if self.version == 4:
             self._tell((), rewards)
         else:
             self._tell(("x_position", "y_position", "z_distance_from_origin"), rewards)
             self._tell_tendons()
-        self.info_aliases = {"reward_alive": 1.0}
+        self.info_aliases = {"reward_alive": healthy_reward}
 
     def reward(self, d: Sims) -> Array:
-        """Height, less the price of action and impact, and one for being there."""
+        """Height, less the cost of action and impact, and the same for each step."""
         height = (d.qpos[:, 2] - 0) / self.compiled.opt.timestep
         ctrl_cost = self.ctrl_cost_weight * square_sum(d.ctrl)
         impact_cost = self.contact_cost(d, self.impact_cost_weight, self._impact_range)
         d.info.update(reward_linup=height, reward_quadctrl=-ctrl_cost, reward_impact=-impact_cost)
-        reward: Array = height - ctrl_cost - impact_cost + 1
+        reward: Array = height - ctrl_cost - impact_cost + self.healthy_reward
         return reward
 
     def report(self, d: Sims) -> None:
-        """Where it is."""
+        """Report its position, in version 5."""
         if self.version == 5:
             self._report_body(d)
             d.info["z_distance_from_origin"] = d.qpos[:, 2] - self.qpos0[2]

@@ -16,7 +16,7 @@ ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 
 
 def find_file(name: str) -> Path:
-    """The file of a model: one of Gymnasium's if it has one of this name, else a path of the user's.
+    """The file of a model: Gymnasium's if it has one of this name, else a path of the user's.
 
     Raises:
         ArgumentError: If there is no such file.
@@ -34,7 +34,7 @@ def load_model(source: Any, *, with_contact_forces: bool = False) -> mujoco.MjMo
 
     Args:
         source: An ``MjModel``, an ``MjSpec``, the text of a model, or the name of a file.
-        with_contact_forces: Whether steps compute ``cfrc_ext`` and its like.
+        with_contact_forces: Whether steps compute ``cfrc_ext`` and its kin.
 
     Raises:
         ArgumentError: If it is none of those, or cannot be compiled.
@@ -48,7 +48,7 @@ def load_model(source: Any, *, with_contact_forces: bool = False) -> mujoco.MjMo
         if with_contact_forces:
             add_contact_forces(spec)
         with warnings.catch_warnings():
-            if _is_gymnasiums(source):  # what is out of date in these files is not for the user to mend
+            if _is_gymnasiums(source):  # users need not hear what is out of date in these files
                 warnings.simplefilter("ignore", UserWarning)
             return spec.compile()
     except ValueError as error:

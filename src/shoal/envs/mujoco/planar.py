@@ -18,7 +18,7 @@ _SIDE_VIEW = {"trackbodyid": 2, "lookat": np.array((0.0, 0.0, 1.15)), "elevation
 
 
 class HalfCheetah(Robot):
-    """Runs forward, never falls for good.
+    """Runs forward; its episodes never terminate.
 
     Args:
         xml_file: The model.
@@ -26,8 +26,8 @@ class HalfCheetah(Robot):
         forward_reward_weight: What a unit of speed is worth.
         ctrl_cost_weight: What the square of an action costs.
         reset_noise_scale: How far off an episode may start.
-        exclude_current_positions_from_observation: Whether the place on the track is hidden.
-        **options: Those of ``Robot``.
+        exclude_current_positions_from_observation: Whether the position on the track is hidden.
+        **options: The options of ``Robot``.
     """
 
     camera: ClassVar[Mapping[str, Any]] = {"distance": 4.0}
@@ -66,7 +66,7 @@ class HalfCheetah(Robot):
         return np.concatenate((d.qpos[:, self._hidden :], d.qvel), axis=1)
 
     def reward(self, d: Sims) -> Array:
-        """Speed, less the price of the action."""
+        """Speed, less the cost of the action."""
         speed = (d.after - d.before) / d.dt
         forward = self.forward_reward_weight * speed
         cost = self.ctrl_cost_weight * square_sum(d.action)
@@ -77,13 +77,13 @@ class HalfCheetah(Robot):
         return reward
 
     def report(self, d: Sims) -> None:
-        """Where it is."""
+        """Report its position."""
         if not d.is_reset or self.version == 5:
             d.info["x_position"] = d.qpos[:, 0]
 
 
 class _Upright(Robot):
-    """A runner whose episode ends when it falls. What it observes of its speeds is clipped at 10."""
+    """A runner whose episode ends when it falls. Its speeds are clipped in observations."""
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class _Upright(Robot):
         ctrl_cost_weight: float = 1e-3,
         healthy_reward: float = 1.0,
         terminate_when_unhealthy: bool = True,
+        velocity_range: tuple[float, float] = (-10.0, 10.0),
         reset_noise_scale: float = 5e-3,
         exclude_current_positions_from_observation: bool = True,
         **options: Any,
@@ -101,6 +102,7 @@ class _Upright(Robot):
         self.ctrl_cost_weight = ctrl_cost_weight
         self.healthy_reward = healthy_reward
         self.terminate_when_unhealthy = terminate_when_unhealthy
+        self._velocity = interval("velocity_range", velocity_range)
         self.reset_noise_scale = reset_noise_scale
         self._hidden = int(exclude_current_positions_from_observation)
         if self.version == 4:
@@ -110,7 +112,7 @@ class _Upright(Robot):
             self._tell(("x_position", "z_distance_from_origin"), ("x_velocity", *rewards))
 
     def start(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Uniform noise on both."""
+        """Uniform noise on positions and speeds."""
         return self.noisy_start(rng, self.reset_noise_scale)
 
     def track(self, d: Sims) -> Array:
@@ -120,17 +122,17 @@ class _Upright(Robot):
 
     def observe(self, d: Sims) -> Array:
         """Positions and clipped speeds."""
-        return np.concatenate((d.qpos[:, self._hidden :], clip(d.qvel, -10, 10)), axis=1)
+        return np.concatenate((d.qpos[:, self._hidden :], clip(d.qvel, *self._velocity)), axis=1)
 
     def is_healthy(self, d: Sims) -> Array:
         """Whether it stands."""
         raise NotImplementedError
 
     def reward(self, d: Sims) -> Array:
-        """Speed and standing, less the price of the action."""
+        """Speed and standing, less the cost of the action."""
         speed = (d.after - d.before) / d.dt
         d.healthy = self.is_healthy(d)
-        if self.version == 4:  # unhealthy ends the episode, and its last step is paid as the others are
+        if self.version == 4:  # if a fall ends the episode, the last step is paid like the others
             survive = np.where(d.healthy | self.terminate_when_unhealthy, self.healthy_reward, 0.0)
         else:
             survive = d.healthy * self.healthy_reward
@@ -147,7 +149,7 @@ class _Upright(Robot):
         return ~d.healthy if self.terminate_when_unhealthy else False
 
     def report(self, d: Sims) -> None:
-        """Where it is."""
+        """Report its position."""
         if self.version == 5:
             d.info["x_position"] = d.qpos[:, 0]
             d.info["z_distance_from_origin"] = d.qpos[:, 1] - self.qpos0[1]
@@ -161,10 +163,10 @@ class Hopper(_Upright):
     Args:
         xml_file: The model.
         frame_skip: Steps of the simulation per step.
-        healthy_state_range: What all but the first two numbers of the state must be within.
-        healthy_z_range: What the height must be within.
-        healthy_angle_range: What the angle of the torso must be within.
-        **options: Weights and switches as in Walker2d, and the options of ``Robot``.
+        healthy_state_range: The range in which all but the first two numbers of the state are healthy.
+        healthy_z_range: The range in which the height is healthy.
+        healthy_angle_range: The range in which the angle of the torso is healthy.
+        **options: Weights and switches as in ``Walker2d``, and the options of ``Robot``.
     """
 
     camera: ClassVar[Mapping[str, Any]] = {**_SIDE_VIEW, "distance": 3.0}
@@ -200,10 +202,11 @@ class Walker2d(_Upright):
     Args:
         xml_file: The model; by default the one of the version.
         frame_skip: Steps of the simulation per step.
-        healthy_z_range: What the height must be within.
-        healthy_angle_range: What the angle of the torso must be within.
+        healthy_z_range: The range in which the height is healthy.
+        healthy_angle_range: The range in which the angle of the torso is healthy.
         **options: ``forward_reward_weight``, ``ctrl_cost_weight``, ``healthy_reward``, ``terminate_when_unhealthy``,
-            ``reset_noise_scale``, ``exclude_current_positions_from_observation``, and the options of ``Robot``.
+            ``velocity_range`` (to which speeds are clipped in observations), ``reset_noise_scale``,
+            ``exclude_current_positions_from_observation``, and the options of ``Robot``.
     """
 
     camera: ClassVar[Mapping[str, Any]] = {**_SIDE_VIEW, "distance": 4.0}

@@ -1,13 +1,12 @@
-"""What Gymnasium's robots have in common: two versions, noise at the start, a price for every action.
+"""What Gymnasium's robots have in common: two versions, noise at the start, a cost for every action.
 
-Where the versions differ it is said at the robot. In both, numbers are worked out in the order and the precision in
-which Gymnasium does it, so that the same seed and actions give the same episode: actions are float32, and so is what
-they cost.
+Each robot says where its versions differ. In both, numbers are computed in Gymnasium's order and precision, so that the
+same seed and actions give the same episode: actions are float32, and so is their cost.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,15 +20,17 @@ FLOAT = np.float64
 
 
 class Robot(MujocoEnv):
-    """A robot of Gymnasium's.
+    """One of Gymnasium's robots.
 
     Args:
         version: 4 or 5, as in the id.
-        **options: Those of ``MujocoEnv``.
+        **options: The options of ``MujocoEnv``.
 
     Attributes:
-        version: Which of the two.
+        version: 4 or 5.
     """
+
+    depth_in_metres: ClassVar[bool] = False
 
     def __init__(self, *, version: int = 5, **options: Any) -> None:
         if version not in (4, 5):
@@ -38,7 +39,7 @@ class Robot(MujocoEnv):
         super().__init__(**options)
 
     def _tell(self, at_reset: tuple[str, ...], at_step: tuple[str, ...]) -> None:
-        """Declare the info fields. In version 4, a reset has none."""
+        """Declare the info fields; in version 4, a reset has none."""
         told = dict.fromkeys((*at_reset, *at_step), FLOAT)
         if self.version == 4:
             self.info, self.step_info = {}, told
@@ -48,7 +49,7 @@ class Robot(MujocoEnv):
     def noisy_start(
         self, rng: np.random.Generator, scale: float, *, normal_speeds: bool = False
     ) -> tuple[Array, Array]:
-        """Positions off by a uniform draw, speeds by a uniform or a normal one."""
+        """Initial positions with uniform noise, and speeds with uniform or normal noise."""
         qpos = self.qpos0 + rng.uniform(low=-scale, high=scale, size=self.nq)
         if normal_speeds:
             return qpos, self.qvel0 + scale * rng.standard_normal(self.nv)
@@ -67,17 +68,17 @@ def norm(rows: Array) -> Array:
     return length
 
 
-# The functions of numpy's that end in these ufuncs take several times as long to get there, which counts for few envs.
+# numpy's own functions take several times as long to reach the same ufuncs, which matters when there are few envs.
 
 
 def clip(rows: Array, low: float, high: float) -> Array:
-    """Every number, brought into the range."""
+    """Every number, clipped to the range."""
     clipped: Array = np.minimum(np.maximum(rows, low), high)
     return clipped
 
 
 def all_finite(*parts: Array) -> Array:
-    """Whether every number of a row is finite, in all of these arrays."""
+    """For each row, whether all its numbers are finite, in all of these arrays."""
     finite: Array = np.logical_and.reduce(np.isfinite(parts[0]), axis=1)
     for part in parts[1:]:
         finite = finite & np.logical_and.reduce(np.isfinite(part), axis=1)
@@ -88,7 +89,7 @@ def interval(name: str, bounds: Any) -> tuple[float, float]:
     """A pair of bounds.
 
     Raises:
-        ArgumentError: If it is none.
+        ArgumentError: If it is not a pair.
     """
     try:
         low, high = bounds

@@ -1,7 +1,7 @@
 """Many simulations of one model on ``mujoco.batch.Batch``, as the envs of a ``MujocoEnv``.
 
-A simulation is the row of its integration state, the numbers that its env tracks, and its generator: nothing else
-outlives a call, so a snapshot is a copy of these.
+A simulation consists of its row of the integration state, the numbers that its env tracks, and its generator: nothing
+else outlives a call, so a snapshot is a copy of these.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mujoco import mjtStage
+from mujoco import mjMAXVAL, mjtStage
 from mujoco.batch import MODEL_FIELDS, Batch, SimulationError
 
 from shoal.arrays import span
@@ -28,21 +28,23 @@ if TYPE_CHECKING:
 _STATE = ("time", "qpos", "qvel", "act", "ctrl", "mocap_pos", "mocap_quat", "userdata")
 _ALL = slice(None)
 _MOST_NEIGHBOURS = 64
+_PLAIN = frozenset({int, float, bool})  # numpy's numbers are left out: a sum over all envs by mistake is one of them
 
 
 class Sims:
-    """The envs of one call, seen by the methods of a ``MujocoEnv``: fields of ``MjData`` with one row per env.
+    """The envs of one call, as the methods of a ``MujocoEnv`` see them: fields of ``MjData`` with one row per env.
 
     After a step, positions and velocities are new, and derived fields such as ``xpos`` are those of the last substep,
     as with ``mj_step``. Arrays may be the simulation's own, and cannot be written to. Methods may leave things for one
-    another in attributes of any other name: ``reward`` is called first, then ``terminated`` and ``observe``.
+    another in attributes of any other name: ``reward`` is called first, then ``terminated`` and ``observe``. The next
+    step has an object of its own.
 
     Attributes:
         env_id: Which envs of the pool these are.
-        action: What the envs were told.
+        action: The actions of the envs.
         before: What ``track`` returned before the step.
-        after: What it returns now.
-        info: Where info fields are written to, by name.
+        after: What ``track`` returns now.
+        info: Where info fields are to be written, by name.
         dt: Seconds of simulated time per step.
         is_reset: Whether these envs have just been reset, and not stepped.
     """
@@ -51,7 +53,17 @@ class Sims:
     before: Any = None
     after: Any = None
 
-    def __init__(self, arrays: Mapping[str, Array], rows: Any, dt: float, *, is_reset: bool = False) -> None:
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        rows: Any,
+        dt: float,
+        *,
+        views: dict[str, Array] | None = None,
+        is_reset: bool = False,
+    ) -> None:
+        self._views = {} if views is None else views
+        self.__dict__.update(self._views)
         self._arrays = arrays
         self._rows = rows
         self.dt = dt
@@ -67,9 +79,10 @@ class Sims:
             array = self._arrays[name]
         except KeyError:
             raise AttributeError(f"d has no field {name!r}; fields of an env names those that it uses") from None
-        # Nothing pushes at the start; the batch would show what another simulation has left there.
+        # There are no contact forces at the start; the batch would show what another simulation left behind.
         value = np.zeros_like(array[self._rows]) if self.is_reset and name in CONTACT_FIELDS else array[self._rows]
         value.flags.writeable = False
+        self._views[name] = value
         setattr(self, name, value)
         return value
 
@@ -84,9 +97,9 @@ class MujocoSim:
     """The envs of a ``MujocoEnv``.
 
     Attributes:
-        kind: The env that they are of.
-        ends: Whether the env has written ``terminated``.
-        cuts: Never: the time limit is kept elsewhere.
+        kind: The kind of env that they are.
+        ends: Whether the kind implements ``terminated``.
+        cuts: Always False: the time limit is enforced elsewhere.
         batch: The simulations.
         generators: Their generators.
         seeds: The last seed of each.
@@ -94,7 +107,7 @@ class MujocoSim:
 
     @property
     def _is_persistent(self) -> bool:
-        """Whether every simulation has memory of its own for what follows from its state."""
+        """Whether every simulation has memory of its own for what is derived from its state."""
         return False
 
     def __init__(self, kind: MujocoEnv, tree: SpaceTree, num_envs: int, num_threads: int) -> None:
@@ -107,18 +120,20 @@ class MujocoSim:
         self._flatten = None if tree.is_single else tree.flatten
         self.arrays: dict[str, Array] = {name: self.batch.bind(name) for name in (*_STATE, *kind.fields)}
         if not kind.post_constraint:
-            # Nobody computes them, and another's must not be seen.
+            # Nobody computes these fields, and those of another simulation must not show.
             self.arrays.update({name: np.zeros_like(self.arrays[name]) for name in CONTACT_FIELDS & {*kind.fields}})
         self._qpos, self._qvel, self._ctrl = (self.arrays[name] for name in ("qpos", "qvel", "ctrl"))
         kind.prepare(self.batch)
-        # What ``prepare`` has made different for each env belongs to the env.
+        # Whatever ``prepare`` has made different for each env belongs to the env.
         self._own_model: dict[str, Array] = {
             name: self.batch.expand(name) for name in MODEL_FIELDS if self.batch.expanded(name) is not None
         }
-        self._neighbours: dict[tuple[Any, Any], Sims] = {}
+        self._neighbours: dict[tuple[Any, Any], dict[str, Array]] = {}
         self.batch.forward()
         tracked = kind.track(self._sims(_ALL))
         self._tracked = None if tracked is None else np.array(tracked, np.float64)
+        if self._tracked is not None and self._tracked.shape[:1] != (num_envs,):
+            raise SpecError(f"{type(kind).__name__}.track: expected {num_envs} rows, got {self._tracked.shape}")
 
     # ------------------------------------------------------------------ resets and steps
 
@@ -130,10 +145,11 @@ class MujocoSim:
         self.seeds.update(seeds)
         self.batch.reset(ids, stage=mjtStage.mjSTAGE_NONE.value)
         errors = self._begin(ids)
-        errors.update(self._run(self.batch.forward, ids))
+        errors.update(self._unusable(_without(ids, errors)))
+        errors.update(self._run(self.batch.forward, _without(ids, errors)))
         good = _without(ids, errors)
         d = Sims(self.arrays, good, self.kind.dt, is_reset=True)
-        self._observe(d, good, out)
+        self._observe(d, good, (len(good),), out)
         for name in self.kind.step_info:
             out.info[name][good] = 0
         return errors
@@ -148,6 +164,15 @@ class MujocoSim:
                 errors[i] = error
         return errors
 
+    def _unusable(self, ids: Ids) -> Errors:
+        """Errors for simulations whose start MuJoCo would replace by the model's own, with no more than a warning."""
+        bad = ids[~(_is_usable(self._qpos[ids]) & _is_usable(self._qvel[ids]))]
+        name = type(self.kind).__name__
+        return {
+            i: SpecError(f"{name}.start: not a state of a simulation: qpos {self._qpos[i]}, qvel {self._qvel[i]}")
+            for i in bad.tolist()
+        }
+
     def step(self, ids: Ids | None, action: Sequence[Array], out: Columns) -> Errors:
         """Give every simulation its controls and advance it by the env's ``frame_skip``."""
         which: Any = _ALL if ids is None else span(ids) or ids
@@ -158,47 +183,63 @@ class MujocoSim:
             which = span(good) or good
         d = self._sims(which)
         d.action = action[0][which]
+        count = (len(d.action),)
         if self._tracked is not None:
             d.before = self._tracked[which]
             d.after = self.kind.track(d)
-        # Before ``before`` is written over.
-        out.reward[which] = self.kind.reward(d)
+        # Rewards come first, because ``_observe`` overwrites ``before``.
+        out.reward[which] = self._one_each(self.kind.reward(d), count, "reward")
         if self.ends:
-            out.terminated[which] = self.kind.terminated(d)
-        self._observe(d, which, out)
+            out.terminated[which] = self._one_each(self.kind.terminated(d), count, "terminated")
+        self._observe(d, which, count, out)
         return errors
 
     def _sims(self, which: slice | Ids) -> Sims:
-        """The envs of a step. Those that are neighbours tend to be stepped together again, with the same views."""
+        """The envs of a step. Neighbours tend to be stepped together again, so views of their rows are kept."""
         if not isinstance(which, slice):
             return Sims(self.arrays, which, self.kind.dt)
         key = (which.start, which.stop)
-        if key not in self._neighbours:
+        views = self._neighbours.get(key)
+        if views is None:
             if len(self._neighbours) > _MOST_NEIGHBOURS:
                 self._neighbours.clear()
-            self._neighbours[key] = Sims(self.arrays, which, self.kind.dt)
-        return self._neighbours[key]
+            views = self._neighbours[key] = {}
+        return Sims(self.arrays, which, self.kind.dt, views=views)
 
     def _advance(self, ids: Ids | None, count: int) -> Errors:
         """Take steps of the simulation."""
         return self._run(self.batch.step, ids, count)
 
-    def _observe(self, d: Sims, which: Any, out: Columns) -> None:
+    def _observe(self, d: Sims, which: Any, count: tuple[int], out: Columns) -> None:
         kind = self.kind
         seen = kind.observe(d)
-        if self._flatten is None:
-            out.obs[0][which] = seen
-        else:
-            for column, leaf in zip(out.obs, self._flatten(seen), strict=True):
-                column[which] = leaf
+        for column, leaf in zip(out.obs, (seen,) if self._flatten is None else self._flatten(seen), strict=True):
+            column[which] = self._one_each(leaf, count + column.shape[1:], "observe")
         kind.report(d)
         for name, value in d.info.items():
-            out.info[name][which] = value
-        if self._tracked is not None:
-            self._tracked[which] = kind.track(d) if d.is_reset else d.after
+            column = out.info[name]
+            if getattr(value, "shape", None) != count:  # usually it is, and a call for each would cost a microsecond
+                self._one_each(value, count + column.shape[1:], f"info[{name!r}]")
+            column[which] = value
+        tracked = self._tracked
+        if tracked is not None:
+            after = kind.track(d) if d.is_reset else d.after
+            tracked[which] = self._one_each(after, count + tracked.shape[1:], "track")
+
+    def _one_each(self, value: Any, shape: tuple[int, ...], source: str) -> Any:
+        """What the kind has given for some envs, if it has one row for each.
+
+        Raises:
+            SpecError: If it is neither that nor a plain number: numpy would repeat a single row.
+        """
+        # In this order, arrays cost nothing but a look at their shape.
+        if getattr(value, "shape", None) != shape and type(value) not in _PLAIN and np.shape(value) != shape:
+            source = f"{type(self.kind).__name__}.{source}"
+            raise SpecError(f"{source}: expected shape {shape}, with one row per env, got {np.shape(value)}")
+        return value
 
     def _run(self, call: Any, ids: Ids | None, *arguments: Any) -> Errors:
-        """Have the batch do something; what MuJoCo refuses in some simulations is their error alone."""
+        """Have the batch do something; if MuJoCo fails in some simulations, the error is only theirs."""
         try:
             call(ids, *arguments)
         except SimulationError as error:
@@ -208,7 +249,7 @@ class MujocoSim:
     # ------------------------------------------------------------------ single envs
 
     def snapshot(self, ids: Ids) -> dict[str, Array]:
-        """States, what is tracked, generators, and what the envs have of their own in the model."""
+        """States, tracked numbers, generators, and what the envs have of their own in the model."""
         state = {"state": self.batch.state[ids], "words": self.generators.words(ids)}
         if self._tracked is not None:
             state["tracked"] = self._tracked[ids]
@@ -229,21 +270,21 @@ class MujocoSim:
         return tuple(self._own_model)
 
     def note_move(self, env_id: int) -> None:
-        """Somebody has put a simulation elsewhere: what is tracked of it begins there."""
+        """Note that a simulation was put into another state: its tracked numbers start from there."""
         if self._tracked is not None:
             ids = np.array([env_id], np.int32)
             self._run(self.batch.forward, ids)
             self._tracked[ids] = self.kind.track(Sims(self.arrays, ids, self.kind.dt))
 
     def renew(self, env_id: int) -> None:
-        """A reset is all that a simulation needs."""
+        """Do nothing: a reset is all that a simulation needs."""
 
     def view(self, env_id: int) -> MujocoView:
         """One simulation as an object."""
         return MujocoView(self, env_id)
 
     def close(self) -> None:
-        """Let go of the simulations."""
+        """Release the simulations."""
         drawer = self.__dict__.pop("drawer", None)
         if drawer is not None:
             drawer.close()
@@ -252,10 +293,10 @@ class MujocoSim:
 
 
 def first_observation(kind: MujocoEnv) -> Any:
-    """What a kind of env observes in one simulation, to learn the form of it.
+    """What a kind of env observes in one simulation, to learn the form of its observations.
 
     Raises:
-        SpecError: If it is not an array, or arrays, with a row per env.
+        SpecError: If it is neither an array with a row per env nor a dict of such arrays.
     """
     batch = Batch(kind.compiled, 1, 1)
     arrays = {name: batch.bind(name) for name in (*_STATE, *kind.fields)}
@@ -267,6 +308,12 @@ def first_observation(kind: MujocoEnv) -> Any:
         if not isinstance(leaf, np.ndarray) or leaf.ndim < 1 or len(leaf) != 1:
             raise SpecError(f"{type(kind).__name__}.observe: expected arrays with one row per env, got {leaf!r}")
     return seen
+
+
+def _is_usable(rows: Array) -> Array:
+    """For each row, whether MuJoCo simulates from it: NaN and huge numbers make it start over."""
+    usable: Array = (np.abs(rows) <= mjMAXVAL).all(axis=1)
+    return usable
 
 
 def _without(ids: Ids, errors: Errors) -> Ids:

@@ -1,4 +1,4 @@
-"""The last observations of every env as one: a simulator around another."""
+"""The last observations of every env stacked into one, by a simulator around another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stacked(space: Space[Any], count: int) -> Space[Any]:
 
 
 class StackedSim:
-    """The envs of a simulator, each of which shows its last observations. An episode begins with copies of its first.
+    """The envs of a simulator, each showing its last observations; an episode begins with copies of its first.
 
     Args:
         sim: The simulator.
@@ -64,12 +64,12 @@ class StackedSim:
         return Columns(self._latest, out.reward, out.terminated, out.truncated, out.info)
 
     def snapshot(self, ids: Ids) -> dict[str, Array]:
-        """All that the envs are, and their stacks."""
+        """The whole state of the envs, including their stacks."""
         stacks = {f"{_NAME}{j}": stack[ids] for j, stack in enumerate(self._stacks)}
         return {**self._sim.snapshot(ids), **stacks}
 
     def restore(self, ids: Ids, state: Mapping[str, Array]) -> None:
-        """Make envs what others were."""
+        """Put envs into the states of others."""
         self._sim.restore(ids, state)
         for j, stack in enumerate(self._stacks):
             stack[ids] = state[f"{_NAME}{j}"]

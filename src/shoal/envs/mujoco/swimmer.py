@@ -22,8 +22,8 @@ class Swimmer(Robot):
         forward_reward_weight: What a unit of speed is worth.
         ctrl_cost_weight: What the square of an action costs.
         reset_noise_scale: How far off an episode may start.
-        exclude_current_positions_from_observation: Whether the place in the plane is hidden.
-        **options: Those of ``Robot``.
+        exclude_current_positions_from_observation: Whether the position in the plane is hidden.
+        **options: The options of ``Robot``.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Swimmer(Robot):
         self.info_aliases = {} if self.version == 4 else {"reward_fwd": "reward_forward"}
 
     def start(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Uniform noise on both."""
+        """Uniform noise on positions and speeds."""
         return self.noisy_start(rng, self.reset_noise_scale)
 
     def track(self, d: Sims) -> Array:
-        """Where in the plane it is."""
+        """Its position in the plane."""
         xy: Array = d.qpos[:, :2]
         return xy
 
@@ -61,7 +61,7 @@ class Swimmer(Robot):
         return np.concatenate((d.qpos[:, self._hidden :], d.qvel), axis=1)
 
     def reward(self, d: Sims) -> Array:
-        """Speed along x, less the price of the action."""
+        """Speed along x, less the cost of the action."""
         speed = (d.after - d.before) / d.dt
         forward = self.forward_reward_weight * speed[:, 0]
         cost = self.ctrl_cost_weight * square_sum(d.action)
@@ -71,7 +71,7 @@ class Swimmer(Robot):
         return reward
 
     def report(self, d: Sims) -> None:
-        """Where it is."""
+        """Report its position."""
         if not d.is_reset or self.version == 5:
             xy = d.qpos[:, :2]
             d.info["x_position"], d.info["y_position"] = xy.T

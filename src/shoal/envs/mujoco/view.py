@@ -1,4 +1,4 @@
-"""One simulation of many as an object: what ``call``, ``get_attr``, ``set_attr`` and ``render`` of a pool speak to."""
+"""One simulation of many as an object: what a pool's ``call``, ``get_attr``, ``set_attr`` and ``render`` work on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from shoal.envs.mujoco.drawing import Drawer
 from shoal.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from gymnasium import Space
+
     from shoal.envs.mujoco.sim import MujocoSim
 
 _OWN = frozenset({"_sim", "_env_id", "np_random"})
 
 
 class MujocoView:
-    """One env. Fields of ``MjData`` are attributes: state can be read and set, the rest is computed when it is read."""
+    """One env of a simulator.
+
+    The state and the ``fields`` of the env are attributes. State can be set; fields that follow from it are those of
+    the last step or reset. Only ``data`` computes them anew, and has all of them.
+    """
 
     def __init__(self, sim: MujocoSim, env_id: int) -> None:
         self._sim = sim
@@ -25,8 +31,27 @@ class MujocoView:
 
     @property
     def unwrapped(self) -> MujocoView:
-        """Itself: nothing is around it."""
+        """The view itself: nothing is wrapped around it."""
         return self
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """The space of the observations, stacked if the pool's are."""
+        return self._sim.kind.describe("").observation.space
+
+    @property
+    def action_space(self) -> Space[Any]:
+        """The space of the actions."""
+        return self._sim.kind.describe("").action.space
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The ways to render and the frames per second."""
+        return self._sim.kind.describe("").metadata
+
+    @property
+    def spec(self) -> None:
+        """None, as for an env that Gymnasium's registry has not made."""
 
     @property
     def np_random(self) -> np.random.Generator:
@@ -40,7 +65,7 @@ class MujocoView:
 
     @property
     def np_random_seed(self) -> int:
-        """The seed that it was last given, or -1."""
+        """The last seed that the env was given, or -1."""
         return self._sim.seeds.get(self._env_id, -1)
 
     @property
@@ -50,19 +75,19 @@ class MujocoView:
 
     @property
     def data(self) -> mujoco.MjData:
-        """A copy of the simulation, with derived fields of its present state."""
+        """A copy of the simulation, with derived fields computed from its current state."""
         data = self._sim.batch.get_data(self._env_id)
         mujoco.mj_forward(self.model, data)
         return data
 
     def set_state(self, qpos: Any, qvel: Any) -> None:
-        """Put the simulation elsewhere."""
+        """Put the simulation into this state."""
         self._sim.arrays["qpos"][self._env_id] = qpos
         self._sim.arrays["qvel"][self._env_id] = qvel
         self._sim.note_move(self._env_id)
 
     def render(self, camera_id: int | None = None) -> Any:
-        """A picture of it, from the camera that it was made with or another one."""
+        """A picture of the env, from the camera that it was made with or another one."""
         kind = self._sim.kind
         if kind.render_mode is None:
             raise ArgumentError(f"{type(kind).__name__}: to render, make it with render_mode='rgb_array'")

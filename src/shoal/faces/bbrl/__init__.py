@@ -5,7 +5,7 @@
     utils         the replay buffer and the arithmetic of bootstrapping
     classes       get_class, get_arguments, instantiate_class: objects from a config
 
-The modules are where BBRL has them, and every name is also here:
+The modules are where BBRL has them, and every public name can be imported from here:
 
     >>> from functools import partial
     >>> from shoal.faces.bbrl import ParallelGymAgent, Workspace, make_env
@@ -15,7 +15,7 @@ The modules are where BBRL has them, and every name is also here:
     >>> workspace["env/env_obs"].shape
     torch.Size([1, 4, 4])
 
-It needs torch (``pip install 'shoal[torch]'``), and not BBRL.
+It needs torch (``pip install 'shoal[torch]'``), but not BBRL.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def get_class(arguments: Any) -> Any:
 
 
 def get_arguments(arguments: Any) -> dict[str, Any]:
-    """Everything in a config but the name of the class.
+    """Everything in a config except the name of the class.
 
     Example:
         >>> get_arguments({"classname": "fractions.Fraction", "numerator": 3})
@@ -34,7 +34,7 @@ def get_arguments(arguments: Any) -> dict[str, Any]:
 
 
 def instantiate_class(arguments: Any) -> Any:
-    """What a config describes.
+    """The object that a config describes.
 
     Example:
         >>> instantiate_class({"classname": "fractions.Fraction", "numerator": 3})
@@ -44,7 +44,7 @@ def instantiate_class(arguments: Any) -> Any:
 
 
 def _items(arguments: Any) -> dict[str, Any]:
-    # Configs of other libraries are read like dicts without being one.
+    # Configs of other libraries can be read like dicts without being dicts.
     if isinstance(arguments, Mapping) or hasattr(arguments, "keys"):
         return {str(key): arguments[key] for key in arguments}
     return dict(vars(arguments))

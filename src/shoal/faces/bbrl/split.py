@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _SplitSharedWorkspace:
-    """The columns ``lo`` to ``hi`` of a workspace, as a workspace of their own."""
+    """The columns in ``batch_dims`` of a workspace, as a workspace of their own."""
 
     def __init__(self, workspace: Workspace, batch_dims: tuple[int, int]) -> None:
         if not workspace.is_shared:
@@ -41,7 +41,7 @@ class _SplitSharedWorkspace:
         self._memory(var_name)[:, self._columns] = value.detach()
 
     def _memory(self, var_name: str) -> torch.Tensor:
-        # Not by way of the whole row: others may be writing the columns beside these.
+        # Writing the whole row is no option: others may be writing the columns beside these.
         return self.workspace._variable(var_name).whole()
 
     def get_full(self, var_name: str) -> torch.Tensor:
@@ -49,7 +49,7 @@ class _SplitSharedWorkspace:
         return self.workspace.get_full(var_name, self._batch_dims)
 
     def get_time_truncated(self, var_name: str, from_time: int, to_time: int) -> torch.Tensor:
-        """These columns from ``from_time`` up to, and without, ``to_time``."""
+        """These columns from ``from_time`` up to, but not including, ``to_time``."""
         return self.workspace.get_time_truncated(var_name, from_time, to_time, self._batch_dims)
 
     def keys(self) -> KeysView[str]:
@@ -63,4 +63,4 @@ class _SplitSharedWorkspace:
         return iter(self.workspace)
 
     def restart(self) -> None:
-        """Nothing: the size is fixed."""
+        """Do nothing: the size is fixed."""

@@ -1,8 +1,8 @@
 """How a workspace keeps one variable.
 
-    Recorded    one tensor [capacity, batch, ...] that grows by doubling; what has no gradient is here
-    Tracked     a list of tensors that autograd knows; writing them into one tensor would break their graphs
-    Fixed       recorded in shared memory, with a size that stays
+    Recorded    one tensor [capacity, batch, ...] that grows by doubling; for values without gradients
+    Tracked     a list of tensors that autograd tracks; writing them into one tensor would break their graphs
+    Fixed       a Recorded in shared memory, of fixed size
 
 Values are copied in and out. What a caller holds never changes, and what a caller changes never reaches a workspace.
 """
@@ -16,7 +16,7 @@ import torch
 from shoal.errors import WorkspaceError
 
 _LEAST_CAPACITY = 8
-# What numpy has too, and with the same meaning in every tensor: others may be conjugated without saying so in memory.
+# Types that numpy has too, with the same bytes in every tensor: tensors of other types may be conjugated lazily.
 _NUMPYS = frozenset(
     (
         *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -26,30 +26,30 @@ _NUMPYS = frozenset(
 
 
 class Variable(Protocol):
-    """What a workspace asks of a variable."""
+    """What a workspace needs from a variable."""
 
     @property
     def length(self) -> int:
         """How many time steps there are."""
 
     def set(self, t: int, value: torch.Tensor) -> None:
-        """Write a copy of one time step; what lies between the end and ``t`` becomes zero."""
+        """Write a copy of one time step; a gap between the end and ``t`` is filled with zeros."""
 
     def get(self, t: int) -> torch.Tensor:
-        """A copy of one time step; negative ones count from the end. Whoever asks has made sure that it is there."""
+        """A copy of one time step; negative ones count from the end. The caller has made sure that it exists."""
 
     def whole(self) -> torch.Tensor:
         """All time steps, for reading only."""
 
     def cut(self, length: int) -> None:
-        """Forget what comes after the first ``length`` time steps."""
+        """Drop everything after the first ``length`` time steps."""
 
     def check(self, name: str, value: torch.Tensor) -> None:
         """Raise ``WorkspaceError`` if a value for one time step does not fit."""
 
 
 class _Checked:
-    """A variable whose first value has fixed the shape, dtype and device of all others."""
+    """A variable whose first value fixes the shape, dtype and device of all later ones."""
 
     def __init__(self, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> None:
         self.shape, self.dtype, self.device = shape, dtype, device
@@ -82,13 +82,13 @@ class Recorded(_Checked):
 
     def _take(self, buffer: torch.Tensor) -> None:
         self._buffer = buffer
-        # Reading and writing single rows through numpy costs a fifth of what it costs through torch.
+        # Reading and writing single rows through numpy takes a fifth of the time that it takes through torch.
         self._rows: Any = None
         if buffer.device.type == "cpu" and buffer.dtype in _NUMPYS:
             self._rows = buffer.numpy()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Two ways to one memory: a copy that took both along would have two memories.
+        # Buffer and rows are the same memory; a copy of both would have two memories.
         return {name: value for name, value in vars(self).items() if name != "_rows"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ class Recorded(_Checked):
         self._take(self._buffer)
 
     def set(self, t: int, value: torch.Tensor) -> None:
-        """Write a copy of one time step; what lies between the end and ``t`` becomes zero."""
+        """Write a copy of one time step; a gap between the end and ``t`` is filled with zeros."""
         if t >= self.length:
             self._grow(t + 1)
         if self._rows is not None:
@@ -116,7 +116,7 @@ class Recorded(_Checked):
 
     def get(self, t: int) -> torch.Tensor:
         """A copy of one time step."""
-        # Behind the last one there is room, and what is in it is nobody's.
+        # Negative times must not reach into the unused room behind the last time step.
         if t < 0:
             t += self.length
         return self._buffer[t].clone() if self._rows is None else torch.from_numpy(self._rows[t].copy())
@@ -126,7 +126,7 @@ class Recorded(_Checked):
         return self._buffer[: self.length]
 
     def cut(self, length: int) -> None:
-        """Forget what comes after the first ``length`` time steps."""
+        """Drop everything after the first ``length`` time steps."""
         self.length = min(self.length, length)
 
 
@@ -138,17 +138,17 @@ class Fixed(Recorded):
         self._name = name
 
     def _take(self, buffer: torch.Tensor) -> None:
-        super()._take(buffer.share_memory_())  # which it is, unless it was copied
+        super()._take(buffer.share_memory_())  # has an effect only on a new or copied buffer
 
     def _grow(self, length: int) -> None:
         raise no_time(self._name, length - 1, self.length, "; a shared workspace keeps its size")
 
     def cut(self, length: int) -> None:
-        """Nothing: the size is fixed."""
+        """Do nothing: the size is fixed."""
 
 
 class Tracked(_Checked):
-    """Time steps whose graphs are kept: as they were written, or one tensor for all."""
+    """Time steps that keep their graphs: one tensor each, as they were written, or one for all."""
 
     def __init__(self, full: torch.Tensor) -> None:
         super().__init__(full.shape[1:], full.dtype, full.device)
@@ -166,7 +166,7 @@ class Tracked(_Checked):
         return self._steps
 
     def set(self, t: int, value: torch.Tensor) -> None:
-        """Write a copy of one time step; what lies between the end and ``t`` becomes zero."""
+        """Write a copy of one time step; a gap between the end and ``t`` is filled with zeros."""
         steps = self._apart()
         while len(steps) <= t:
             steps.append(torch.zeros(self.shape, dtype=self.dtype, device=self.device))
@@ -180,11 +180,11 @@ class Tracked(_Checked):
         """All time steps, for reading only."""
         if self._full is not None:
             return self._full
-        # Not kept: the steps go on to be written one by one.
+        # The stacked tensor is not kept: steps are still written one by one.
         return torch.stack(self._steps)
 
     def cut(self, length: int) -> None:
-        """Forget what comes after the first ``length`` time steps."""
+        """Drop everything after the first ``length`` time steps."""
         del self._apart()[length:]
 
 
@@ -195,5 +195,5 @@ def no_time(name: str, t: int, length: int, more: str = "") -> WorkspaceError:
 
 
 def variable_of(full: torch.Tensor) -> Variable:
-    """A variable that takes over a tensor of its own."""
+    """A variable that takes ownership of a tensor."""
     return Tracked(full) if full.requires_grad else Recorded(full, len(full))

@@ -21,13 +21,13 @@ class Workspace:
     """A blackboard of named tensors, each ``[time, batch, ...]``.
 
     The first value of a variable fixes its shape, dtype and device. Values are copied in and out, gradients included:
-    no tensor that you hold is ever changed by the workspace, and none that you change is in it.
+    the workspace never changes a tensor that you hold, and changing such a tensor never changes the workspace.
 
     Args:
         workspace: Another workspace, to begin with a copy of it.
 
     Attributes:
-        is_shared: Whether it is in shared memory: its variables and their sizes are fixed then.
+        is_shared: Whether it is in shared memory, in which case its variables and their sizes are fixed.
 
     Example:
         >>> workspace = Workspace()
@@ -42,16 +42,16 @@ class Workspace:
     def __init__(self, workspace: Workspace | None = None) -> None:
         self.is_shared = False
         self._variables: dict[str, Variable] = {}
-        # Variables whose later times are of an earlier run.
+        # Variables whose later times belong to an earlier run.
         self._stale: set[str] = set()
-        # Variables that were only ever written as a whole: another whole need not be like the last one.
+        # Variables that were only ever written as a whole: a new whole need not be like the last one.
         self._whole: set[str] = set()
         if workspace is not None:
             self._take_over((name, full.clone()) for name, full in workspace._fulls())
 
     @classmethod
     def _of(cls, fulls: Iterable[tuple[str, torch.Tensor]]) -> Workspace:
-        """A workspace that takes over tensors of its own."""
+        """A workspace that takes ownership of these tensors."""
         made = cls()
         made._take_over(fulls)
         return made
@@ -77,7 +77,7 @@ class Workspace:
     def set(self, var_name: str, t: int, v: torch.Tensor, batch_dims: tuple[int, int] | None = None) -> None:
         """Write the value of a variable at time ``t``; a gap before it is filled with zeros.
 
-        With ``batch_dims``, write its columns from the first of the two up to, and without, the second.
+        With ``batch_dims``, write only the columns from the first of the two up to, but not including, the second.
         """
         if batch_dims is not None:
             self._set_columns(var_name, t, v, batch_dims)
@@ -128,8 +128,8 @@ class Workspace:
     def set_full(self, var_name: str, value: torch.Tensor, batch_dims: tuple[int, int] | None = None) -> None:
         """Replace all time steps of a variable by those of a ``[time, batch, ...]`` tensor.
 
-        If it has been written time by time before, those have to be like the times it had. With ``batch_dims``, replace
-        its columns from the first of the two up to, and without, the second.
+        If the variable has been written time by time before, the new time steps must be like those. With
+        ``batch_dims``, replace only the columns from the first of the two up to, but not including, the second.
         """
         if batch_dims is not None and self.is_shared:
             _SplitSharedWorkspace(self, batch_dims).set_full(var_name, value)
@@ -179,10 +179,10 @@ class Workspace:
         return MappingProxyType(self._variables)
 
     def restart(self) -> None:
-        """Begin a new run: the first write to a variable forgets what it has at that time and later.
+        """Begin a new run: the first write to a variable drops its values at that time and later.
 
-        Env agents call this when they reset, so that nothing of a longer run before stays behind. What is not written
-        again, stays.
+        Env agents call this when they reset, so that a longer earlier run leaves nothing behind. Variables that are not
+        written again stay as they are.
         """
         if not self.is_shared:
             self._stale = set(self._variables)
@@ -217,15 +217,15 @@ class Workspace:
     # ------------------------------------------------------------------ other workspaces from this one
 
     def contiguous(self) -> Workspace:
-        """A copy of it."""
+        """A copy of the workspace."""
         return Workspace(self)
 
     def to(self, device: Any) -> Workspace:
-        """A copy of it on another device."""
+        """A copy of the workspace on another device."""
         return self._map(lambda full: full.to(device, copy=True))
 
     def select_batch(self, batch_indexes: Any) -> Workspace:
-        """Some columns of it, by their indices or by a mask; an index may be given several times."""
+        """Some of the columns, chosen by indices or by a mask; an index may be given several times."""
         self.batch_size()
         columns = torch.as_tensor(batch_indexes)
         if columns.dtype != torch.bool:
@@ -237,24 +237,24 @@ class Workspace:
         return self.select_batch(torch.randint(_known(self.batch_size()), (n,)))
 
     def subtime(self, from_t: int, to_t: int) -> Workspace:
-        """The times from ``from_t`` up to, and without, ``to_t``."""
+        """The times from ``from_t`` up to, but not including, ``to_t``."""
         self.time_size()
         return self._map(lambda full: full[from_t:to_t].clone())
 
     def get_time_truncated(
         self, var_name: str, from_time: int, to_time: int, batch_dims: tuple[int, int] | None = None
     ) -> torch.Tensor:
-        """One variable from ``from_time`` up to, and without, ``to_time``; the end is clipped."""
+        """One variable from ``from_time`` up to, but not including, ``to_time``; the end is clipped."""
         if not 0 <= from_time < to_time:
             raise WorkspaceError(f"{var_name}: expected 0 <= from_time < to_time, got {from_time} and {to_time}")
         return _columns_of(self._variable(var_name).whole()[from_time:to_time], batch_dims, 1).clone()
 
     def get_time_truncated_workspace(self, from_time: int, to_time: int) -> Workspace:
-        """All variables from ``from_time`` up to, and without, ``to_time``; the end is clipped."""
+        """All variables from ``from_time`` up to, but not including, ``to_time``; the end is clipped."""
         return Workspace._of((name, self.get_time_truncated(name, from_time, to_time)) for name in self.keys())
 
     def select_subtime(self, t: torch.Tensor, window_size: int) -> Workspace:
-        """For each column its own window: ``window_size`` times from ``t[column]`` on."""
+        """A window of its own for each column: ``window_size`` times from ``t[column]`` on."""
         length, columns = _known(self.time_size()), _known(self.batch_size())
         if t.shape != (columns,) or window_size < 1 or int(t.min()) < 0 or int(t.max()) + window_size > length:
             raise WorkspaceError(f"windows of {window_size} from {t.tolist()} do not lie in {length} x {columns}")
@@ -263,7 +263,7 @@ class Workspace:
         return self._map(lambda full: full[times.to(full.device), column.to(full.device)])
 
     def sample_subworkspace(self, n_times: int, n_batch_elements: int, n_timesteps: int) -> Workspace:
-        """``n_times`` random windows of ``n_timesteps``, each of ``n_batch_elements`` different columns at random."""
+        """``n_times`` random windows of ``n_timesteps``, each of ``n_batch_elements`` different random columns."""
         last, width = _known(self.time_size()) - n_timesteps, _known(self.batch_size())
         if last < 0 or n_times < 1 or n_timesteps < 1:
             raise WorkspaceError(f"no {n_times} windows of {n_timesteps} in {self.time_size()} time steps")
@@ -273,7 +273,7 @@ class Workspace:
 
     @staticmethod
     def cat_batch(workspaces: Sequence[Workspace]) -> Workspace:
-        """Workspaces of the same times and variables side by side."""
+        """Workspaces with the same times and variables, side by side."""
         first = workspaces[0]
         for other in workspaces[1:]:
             if set(other.keys()) != set(first.keys()) or other.time_size() != first.time_size():
@@ -284,15 +284,15 @@ class Workspace:
         """All pairs of successive times that are steps of an env, as a workspace ``[2, number of pairs, ...]``.
 
         A pair whose first half is True in ``filter_key`` leads from one episode to the next, or nowhere, and is left
-        out. Pairs are in the order of time, then of columns. In the result, ``[0]`` is before the step and ``[1]``
-        after it: the action is in ``action[0]``, the reward in ``reward[1]`` (``reward[0]`` with ``reward_at_t``), and
-        ``done[1]``, ``terminated[1]``, ``truncated[1]`` tell how the step ended.
+        out. Pairs are ordered by time, then by column. In the result, ``[0]`` is before the step and ``[1]`` after it:
+        the action is in ``action[0]``, the reward in ``reward[1]`` (``reward[0]`` with ``reward_at_t``), and
+        ``done[1]``, ``terminated[1]``, ``truncated[1]`` say how the step ended.
 
-        Where the env agent runs with ``include_last_state=False``, every pair is a step, and where an episode has ended
-        its second half has the last observation and not the first of the next episode.
+        If the env agent runs with ``include_last_state=False``, every pair is a step; where an episode has ended, the
+        second half has its last observation, and not the first one of the next episode.
 
         Args:
-            no_final_state: Whether to keep all pairs, and observations as they are.
+            no_final_state: Whether to keep all pairs, with the observations as they are.
             filter_key: The variable that is True where an episode has ended.
         """
         self.time_size()
@@ -310,7 +310,7 @@ class Workspace:
         return Workspace._of((name, pair(full, finals.get(name, full))) for name, full in self._fulls())
 
     def _finals_beside(self, flag: str) -> dict[str, torch.Tensor]:
-        """By observation, what it was before the reset in the same step; of the agent that has written a flag."""
+        """The observations before resets in the same step, by variable, for the agent that writes this flag."""
         agents = {flag.removesuffix(end) for end in _ENDS if flag.endswith(end)}
         names = [name for name in self if "env_obs" in name and name.partition("env_obs")[0] in agents]
         return {name: self._variable(twin).whole() for name in names if (twin := final_name(name)) in self}
@@ -328,7 +328,7 @@ class Workspace:
     def copy_time(self, from_time: int, to_time: int, n_steps: int, var_names: Iterable[str] | None = None) -> None:
         """Copy ``n_steps`` times from ``from_time`` on to ``to_time`` and after; the two may overlap.
 
-        A variable grows if they lead beyond its end, unless it is shared.
+        A variable grows if the copy reaches beyond its end, unless it is shared.
         """
         for name in list(self._variables if var_names is None else var_names):
             variable = self._variable(name)
@@ -340,7 +340,7 @@ class Workspace:
                 variable.set(to_time + offset, step)
 
     def copy_n_last_steps(self, n: int, var_names: Iterable[str] | None = None) -> None:
-        """Copy the last ``n`` times to the first ``n``: the next epoch goes on where this one has ended."""
+        """Copy the last ``n`` times to the first ``n``, so that the next epoch goes on where this one ended."""
         names = list(self._variables if var_names is None else var_names)
         length = self._common("time", {name: self._variable(name).length for name in names})
         if length is not None:
@@ -349,7 +349,7 @@ class Workspace:
     # ------------------------------------------------------------------ shared memory
 
     def _convert_to_shared_workspace(self, n_repeat: int = 1, time_size: int | None = None) -> Workspace:
-        """A copy in shared memory, its columns repeated; with ``time_size`` it is zero and has as many times."""
+        """A copy in shared memory, its columns repeated; with ``time_size``, zeros with that many times instead."""
         made = Workspace()
         for name, full in self._fulls():
             wide = full.detach().repeat(1, n_repeat, *([1] * (full.ndim - 2)))
@@ -367,7 +367,7 @@ class Workspace:
 
 
 def final_name(name: str) -> str:
-    """What the last observation is called where another one has taken the place of ``env_obs``.
+    """The name of the last observation where the next episode's first one has taken its place in ``env_obs``.
 
     Example:
         >>> final_name("env/env_obs/arm")

@@ -2,12 +2,12 @@
 
     base, processes, v2, supervisor    the managers
     gym_vector, pool_manager           managers for envs that speak other dialects
-    env, wrapper                       what one env is, and Gymnasium's envs made to be that
-    checking                           whether an env is what it should be
+    env, wrapper                       what a single env looks like, and Gymnasium's envs wrapped to look like that
+    checking                           whether an env keeps to the dialect
     factory, env_classes               managers and envs by their names in a config
     nervex                             the managers of nerveX, from which these descend
 
-Every name is also here:
+Every public name can be imported from here:
 
     >>> import gymnasium
     >>> from shoal.faces.ding import BaseEnvManager, DingEnvWrapper
@@ -18,7 +18,7 @@ Every name is also here:
     [0, 1, 2, 3]
     >>> manager.close()
 
-It needs nothing of DI-engine.
+DI-engine itself is not needed.
 """
 
 from shoal.faces.ding.base import BaseEnvManager

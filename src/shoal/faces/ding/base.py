@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 class BaseEnvManager:
     """Many envs, one after another, addressed by their ids.
 
-    Construction builds one env, to look at its spaces; ``launch`` builds all and resets them. Then ``ready_obs`` has
-    the observations to act on, and ``step`` takes a dict of actions. A timestep holds the true last observation of its
-    episode, and ``ready_obs`` the first one of the next.
+    Construction builds one env, to learn its spaces; ``launch`` builds all envs and resets them. Then ``ready_obs`` has
+    the observations to act on, and ``step`` takes a dict of actions. The timestep that ends an episode holds its true
+    last observation; ``ready_obs`` has the first one of the next episode.
 
     Args:
         env_fn: One function per env.
-        cfg: A whole config, such as ``default_config()`` returns.
+        cfg: A complete config, like the one that ``default_config()`` returns.
 
     Example:
         >>> import gymnasium
@@ -55,7 +55,7 @@ class BaseEnvManager:
 
     @classmethod
     def default_config(cls) -> Config:
-        """A config of one's own, with every key there is."""
+        """A fresh config, with every key there is."""
         return Config(deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class BaseEnvManager:
         return Settings.of(cfg, has_processes=self._has_processes)
 
     def _manners(self, settings: Settings) -> Manners:
-        # Whoever is to be left behind when its time is up must not be in our own thread.
+        # An env that can be abandoned at its deadline must not run in our own thread.
         return Manners(engine="thread" if settings.has_deadline else "serial")
 
     # ------------------------------------------------------------------ what it is
@@ -82,22 +82,22 @@ class BaseEnvManager:
 
     @property
     def env_ref(self) -> Any:
-        """The env that was built to look at."""
+        """The env that was built to learn the spaces from."""
         return self._reference.env
 
     @property
     def observation_space(self) -> Any:
-        """Of one env."""
+        """The observation space of one env."""
         return self._reference.observation_space
 
     @property
     def action_space(self) -> Any:
-        """Of one env."""
+        """The action space of one env."""
         return self._reference.action_space
 
     @property
     def reward_space(self) -> Any:
-        """Of one env."""
+        """The reward space of one env."""
         return self._reference.reward_space
 
     @property
@@ -114,7 +114,7 @@ class BaseEnvManager:
 
     @property
     def method_name_list(self) -> list[str]:
-        """Methods of envs that may be called through the manager; subclasses may have more."""
+        """Methods of envs that may be called through the manager; subclasses may add more."""
         return [
             "reset",
             "step",
@@ -144,14 +144,14 @@ class BaseEnvManager:
 
         Raises:
             ManagerState: If the manager is closed.
-            FaultError: If it has closed because an env that was reset by itself has failed for good.
+            FaultError: If the manager has closed because the automatic reset of an env failed for good.
         """
         ids = self._ready()
         observations = self._core.ready_obs
         return {i: observations[i] for i in ids}
 
     def _ready(self) -> list[int]:
-        """Who waits for an action. If there are no envs any more, the error tells why."""
+        """Ids of the envs that wait for an action. If there are no envs any more, the error says why."""
         ids = self.ready_obs_id
         if self._core.failure is not None:
             raise self._core.failure.with_traceback(None)
@@ -176,7 +176,7 @@ class BaseEnvManager:
         return self._core.runner.pictures(ids)
 
     def random_action(self) -> dict[int, Any]:
-        """An action at random for each env that waits for one."""
+        """A random action for each env that waits for one."""
         return {i: self.action_space.sample() for i in self.ready_obs_id}
 
     # ------------------------------------------------------------------ life
@@ -190,7 +190,7 @@ class BaseEnvManager:
         Raises:
             ManagerState: If there are envs already.
             WrongSetting: If ``reset_param`` does not have one entry per env.
-            FaultError: If an env cannot be built or reset; the manager is closed then.
+            FaultError: If an env cannot be built or reset; the manager is then closed.
         """
         self._prepare_launch(reset_param)
         self.reset(reset_param)
@@ -220,8 +220,8 @@ class BaseEnvManager:
         """Step envs and return their timesteps, by their ids.
 
         Raises:
-            ManagerState: If the manager is closed, or one of the envs does not run. No env has moved then.
-            FaultError: If an env has failed for good. ``timesteps`` has what the others have answered.
+            ManagerState: If the manager is closed, or one of the envs is not running. No env has moved in that case.
+            FaultError: If an env has failed for good. Its ``timesteps`` holds the answers of the others.
         """
         self._check_open()
         if not isinstance(actions, Mapping):
@@ -229,16 +229,16 @@ class BaseEnvManager:
         return self._core.step(actions)
 
     def seed(self, seed: int | list[int | None] | dict[int, int | None], dynamic_seed: bool | None = None) -> None:
-        """Keep seeds, each until the next reset of its env.
+        """Keep seeds, each until its env is reset by ``reset`` or ``launch``; automatic resets leave them alone.
 
         Args:
-            seed: One int, from which env ``i`` gets ``seed + i``; or a list of one per env; or a dict for some of them.
+            seed: An int, of which env ``i`` gets ``seed + i``; or a list with one per env; or a dict for some of them.
                 None leaves an env as it is.
-            dynamic_seed: Whether each episode gets a seed of its own, or all the same; None leaves that to the env.
+            dynamic_seed: Whether each episode gets its own seed or all get the same one; None leaves that to the env.
 
         Raises:
             WrongSeed: If it is none of these.
-            WrongSetting: If it is a list of another length.
+            WrongSetting: If it is a list of the wrong length.
         """
         if isinstance(seed, list):
             if len(seed) != self.env_num:
@@ -258,13 +258,13 @@ class BaseEnvManager:
         self._core.close()
         self._reference.close()
 
-    # ------------------------------------------------------------------ beside
+    # ------------------------------------------------------------------ extras
 
     def enable_save_replay(self, replay_path: str | Sequence[str]) -> None:
-        """Have envs keep videos of their episodes: all in one folder, or each in one of its own.
+        """Have envs keep videos of their episodes: all in one folder, or each in a folder of its own.
 
-        Envs are told when they are built, so this comes before ``launch``. While they record, ``reset`` leaves those
-        alone that run.
+        Envs are told when they are built, so call this before ``launch``. While they record, ``reset`` leaves running
+        envs alone.
         """
         paths = [replay_path] * self.env_num if isinstance(replay_path, str) else list(replay_path)
         if len(paths) != self.env_num:
@@ -286,7 +286,7 @@ class BaseEnvManager:
         return self._core.runner.call(self._known(env_id), name, args, kwargs)
 
     def __getattr__(self, key: str) -> Any:
-        """An attribute of every env, or its method, if it is one that may be called."""
+        """An attribute of every env, or a method of every env if it is one that may be called."""
         reference = self.__dict__.get("_reference")
         if reference is None or key.startswith("__") or not reference.has(key):
             raise AttributeError(f"neither {type(self).__name__} nor its envs have an attribute {key!r}")

@@ -1,12 +1,12 @@
-"""Whether an env keeps to the customs of DI-engine's dialect.
+"""Whether an env keeps to the conventions of DI-engine's dialect.
 
-Each check plays with an env that may be in any state, and raises at the first thing that is wrong, with the env and the
-field in the message. What they look for:
+Each check plays with an env, whatever state it is in, and raises at the first thing that is wrong, with the env and the
+field in the message. What the checks require:
 
     check_space_dtype     spaces of floats are float32, spaces of ints are int64
-    check_reset           the first observation is of its space
-    check_step            so are all others, and rewards; the last info has the return of the episode
-    check_obs_deepcopy    no observation is the array of the one before
+    check_reset           the first observation is in its space
+    check_step            so are all others, and the rewards; the last info has the return of the episode
+    check_obs_deepcopy    no observation reuses the array of the previous one
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger("shoal")
 
 
 def check_all(env: Any) -> None:
-    """Make all checks of this module, one after another.
+    """Run all checks of this module, one after another.
 
     Raises:
         EnvCheckFailed: Naming the env and the field.
@@ -41,7 +41,7 @@ def check_all(env: Any) -> None:
 
 
 def check_space_dtype(env: Any) -> None:
-    """See that the spaces are of float32 and int64, as far as they are of floats and ints."""
+    """Check that spaces of floats are float32, and spaces of ints int64."""
     _log.info("%r: dtypes of its spaces", env)
     env.reset()
     for name in ("observation_space", "action_space", "reward_space"):
@@ -52,13 +52,13 @@ def check_space_dtype(env: Any) -> None:
 
 
 def check_reset(env: Any) -> None:
-    """See that the first observation is of its space."""
+    """Check that the first observation is in its space."""
     _log.info("%r: reset", env)
     _check_value(env, "obs", env.reset(), env.observation_space)
 
 
 def check_step(env: Any) -> None:
-    """See that observations and rewards of three episodes are of their spaces, and that each ends with its return."""
+    """Check that observations and rewards of three episodes are in their spaces, and that each ends with its return."""
     _log.info("%r: step", env)
     env.reset()
     for _ in range(_EPISODES):
@@ -70,7 +70,7 @@ def check_step(env: Any) -> None:
 
 
 def check_obs_deepcopy(env: Any) -> None:
-    """See that each observation of an episode is a new array."""
+    """Check that each observation of an episode is a new array."""
     _log.info("%r: observations", env)
     last = env.reset()
     for timestep in _episode(env):
@@ -93,7 +93,7 @@ def demonstrate_correct_procedure(env_fn: Callable[[dict[str, Any]], Any]) -> No
 
 
 def _check_value(env: Any, name: str, value: Any, space: Any) -> None:
-    """See that a value is an array of its space, or is nested as the space is and has such arrays."""
+    """Check that a value is an array in its space, or is nested as the space is and consists of such arrays."""
     if isinstance(value, np.ndarray):
         _require(value.dtype == space.dtype, env, name, f"must be {space.dtype}, and is {value.dtype}")
         _require(value.shape == space.shape, env, name, f"must be of shape {space.shape}, and is {value.shape}")
@@ -108,7 +108,7 @@ def _check_return(env: Any, info: Mapping[str, Any]) -> None:
 
 
 def _check_new(env: Any, name: str, last: Any, now: Any) -> None:
-    """See that two observations are of one form, and have no array in common."""
+    """Check that two observations have the same structure, and share no array."""
     _require(type(last) is type(now), env, name, f"was {type(last).__name__}, and is {type(now).__name__}")
     if isinstance(last, np.ndarray):
         is_shared = np.shares_memory(last, now)
@@ -121,7 +121,7 @@ def _check_new(env: Any, name: str, last: Any, now: Any) -> None:
 
 
 def _items(env: Any, name: str, value: Any) -> Iterable[tuple[Any, Any]]:
-    """What is in a dict or list of arrays."""
+    """The items of a dict or list of arrays."""
     if isinstance(value, Mapping):
         return value.items()
     is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
@@ -130,7 +130,7 @@ def _items(env: Any, name: str, value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _episode(env: Any) -> Iterator[Any]:
-    """The timesteps of one episode of an env that has been reset, with actions at random."""
+    """The timesteps of one episode of an env that has been reset, with random actions."""
     for _ in range(_MOST_STEPS):
         action = env.random_action() if hasattr(env, "random_action") else None
         timestep = env.step(env.action_space.sample() if action is None else action)
@@ -141,7 +141,7 @@ def _episode(env: Any) -> Iterator[Any]:
 
 
 def _leaves(space: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The spaces that a space is made of, and what to call each."""
+    """The spaces that a space is made of, each with its name."""
     children = getattr(space, "spaces", None)
     if children is None:
         yield name, space

@@ -17,7 +17,7 @@ RETRY_TYPES = ("reset", "renew")
 
 
 class Config(dict[str, Any]):
-    """A dict whose keys are attributes too, at every level.
+    """A dict whose keys are attributes too, at every level, also of dicts in lists and tuples.
 
     Example:
         >>> cfg = Config({"manager": {"max_retry": 2}})
@@ -30,11 +30,21 @@ class Config(dict[str, Any]):
 
     def __init__(self, given: Mapping[str, Any] | None = None, **more: Any) -> None:
         super().__init__()
-        for key, value in {**(given or {}), **more}.items():
-            self[key] = value
+        self.update(given or {}, **more)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        super().__setitem__(key, Config(value) if type(value) is dict else value)
+        super().__setitem__(key, _with_attributes(value))
+
+    def update(self, given: Any = (), /, **more: Any) -> None:
+        """Set keys, from a mapping or from pairs, and from keywords."""
+        for key, value in dict(given, **more).items():
+            self[key] = value
+
+    def setdefault(self, key: str, default: Any = None, /) -> Any:
+        """The value of a key, which is set to ``default`` first if it is missing."""
+        if key not in self:
+            self[key] = default
+        return self[key]
 
     def __getattr__(self, key: str) -> Any:
         try:
@@ -54,8 +64,16 @@ class Config(dict[str, Any]):
         return Config, (dict(self),)
 
 
+def _with_attributes(value: Any) -> Any:
+    if type(value) is dict:
+        return Config(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(_with_attributes, value))
+    return value
+
+
 def deep_merge_dicts(original: Mapping[str, Any] | None, new_dict: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A new dict with the keys of both; where both have one, that of the second, or both merged if they are dicts.
+    """A new dict with the keys of both; for a key in both, the second value wins, or two dicts are merged.
 
     Example:
         >>> deep_merge_dicts({"env": {"n": 1, "id": "x"}}, {"env": {"n": 2}, "seed": 0})
@@ -70,25 +88,25 @@ def deep_merge_dicts(original: Mapping[str, Any] | None, new_dict: Mapping[str, 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a manager was told.
+    """How a manager was configured.
 
     Attributes:
         episode_num: Episodes of each env before it is DONE.
         attempts: How often a reset, or a step on the same env, is tried.
         renews: Whether an env that failed is built anew.
-        retry_waiting_s: Between two resets of an env that failed.
+        retry_waiting_s: Seconds between two resets of an env that failed.
         auto_reset: Whether an env whose episode has ended is reset without being asked.
-        step_timeout: Seconds for a step; None for ever.
-        reset_timeout: Seconds for a reset, the way to the env and back included.
+        step_timeout: Seconds for a step; None for no limit.
+        reset_timeout: Seconds for a reset, including the way to the env and back.
         construct_timeout: Seconds until an env must be built.
         context: How worker processes start.
-        num_workers: How many of them; None leaves it to ``workers_for``.
-        wait_num: How many answers a step waits for at least, in the asynchronous form.
-        step_wait_timeout: How long it gathers more of them.
-        resets_inside: Whether a step waits for the resets that it has led to.
+        num_workers: How many worker processes; None leaves it to ``workers_for``.
+        wait_num: How many answers an asynchronous step waits for at least.
+        step_wait_timeout: How long such a step gathers more answers; None until all envs have answered.
+        resets_inside: Whether a step waits for the resets that it causes.
         is_uneven: Whether envs step at their own pace.
-        has_deadline: Whether the caller has set one for steps or resets.
-        spares_steps: Whether a step that fails is an abnormal timestep even if its env is not built anew.
+        has_deadline: Whether the caller has set a deadline for steps or resets.
+        spares_steps: Whether a failed step becomes an abnormal timestep even if its env is not built anew.
     """
 
     episode_num: float
@@ -110,10 +128,10 @@ class Settings:
 
     @classmethod
     def of(cls, cfg: Mapping[str, Any], *, has_processes: bool = False) -> Settings:
-        """Read a config; forms that run their envs in processes have some more keys.
+        """Read a config; managers that run their envs in processes have some more keys.
 
         Raises:
-            MissingSetting: If a key is not there.
+            MissingSetting: If a key is missing.
             WrongSetting: If a value makes no sense.
         """
         cfg = Config(cfg)
@@ -132,7 +150,7 @@ class Settings:
                 "context": cfg.context,
                 "num_workers": cfg.get("num_workers"),
                 "wait_num": cfg.wait_num,
-                "step_wait_timeout": _seconds("step_wait_timeout", cfg.step_wait_timeout),
+                "step_wait_timeout": _seconds("step_wait_timeout", cfg.step_wait_timeout or None),
                 "resets_inside": bool(cfg.reset_inplace),
             }
         return cls(
@@ -149,23 +167,24 @@ class Settings:
 
     @property
     def begins_in_steps(self) -> bool:
-        """Whether a step that ends an episode may begin the next, because nothing depends on who does that and when.
+        """Whether a step that ends an episode may also begin the next one.
 
-        Something does where episodes are counted, deadlines and retries tell steps from resets, or envs are built anew.
+        It may not where it matters who begins an episode and when: where episodes are counted, where deadlines and
+        retries distinguish steps from resets, or where envs are built anew.
         """
         is_plain = self.on_fault == "raise" and not self.has_deadline
         return self.auto_reset and self.episode_num == float("inf") and is_plain
 
     @property
     def step_attempts(self) -> int:
-        """How often a step is tried on the same env; one that is to be built anew is not tried again."""
+        """How often a step is tried on the same env; an env that will be built anew gets no second try."""
         return 1 if self.renews or self.spares_steps else self.attempts
 
     def workers_for(self, num_envs: int) -> int:
         """How many worker processes to start.
 
-        An env that may be lost, or goes at its own pace, has a process to itself. So have all others as long as there
-        are cores for them: envs that can only take turns do so faster within one process than as several.
+        An env that may be lost, or that steps at its own pace, gets a process to itself. So do all others while there
+        are cores for them: envs that can only take turns do so faster within one process than in several.
         """
         if self.num_workers is not None:
             return min(self.num_workers, num_envs)
@@ -175,7 +194,7 @@ class Settings:
 
     @property
     def on_fault(self) -> Restart | str:
-        """The same, as the pool's rules."""
+        """What to do about faults, in the pool's terms."""
         if self.attempts == 1 and not self.renews and not self.spares_steps:
             return "raise"
         return Restart(
@@ -191,14 +210,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class Manners:
-    """How a form of manager behaves.
+    """How a kind of manager behaves.
 
     Attributes:
         engine: Where its envs run.
         waits_for_all: Whether a step waits for all envs that it was given.
-        quick_reset_s: How long to wait for an env that resets behind the caller's back before going on without it. The
-            set of envs that are ready is the same in every run, as long as their resets take less.
-        waits_to_be_ready: Whether those who ask who is ready wait if nobody is, and only because of resets.
+        quick_reset_s: How long to wait for an env that is reset automatically before going on without it. As long as
+            resets take less than this, the set of ready envs is the same in every run.
+        waits_to_be_ready: Whether asking which envs are ready waits for resets under way if none is ready yet.
         closes_on_failure: Whether a step that has failed for good ends all envs.
     """
 

@@ -1,20 +1,19 @@
-"""What happens inside a manager: who runs, who resets, who has answered.
+"""What happens inside a manager: which envs run, which are being reset, which have answered.
 
     step      send actions ─▶ take answers ─▶ count episodes ─▶ start resets that are due
     ready     take resets that have come back
 
-The forms of managers differ in a few words (``Manners``): where envs run, whether a step waits for everybody and for
-the resets that it leads to, and whether the manager closes when a step has failed for good. Deadlines, retries and
-building envs anew are the pool's.
+The kinds of managers differ in a few points (``Manners``): where envs run, whether a step waits for every env and for
+the resets that it causes, and whether the manager closes when a step has failed for good. Deadlines, retries and
+building envs anew are left to the pool.
 
-A reset that has failed for good ends all envs, but raises only where it was waited for. If it came by itself, the rows
-of the others are handed out first, and whoever wants to go on after that learns why he cannot.
+A reset that has failed for good ends all envs, but raises only where it was waited for. If it was automatic, the rows
+of the other envs are handed out first, and the call after that says why the manager cannot go on.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +37,15 @@ class Core:
     """The envs of one manager, over as many launches as it has.
 
     Attributes:
-        states: Of each env.
-        ready_obs: The newest observation of each env.
-        progress: What leads from one state to the next.
+        states: The state of each env.
+        ready_obs: The latest observation of each env.
+        progress: Moves envs from one state to the next.
         reset_param: What each env was last reset with; automatic resets use it again.
-        seeds: What each env is to be seeded with at its next reset.
+        seeds: What each env is to be seeded with when ``begin_reset`` or ``reset`` is called for it.
         failure: The reset that has ended all envs, if that is how they ended.
-        keeps_recording: Whether envs that run are left alone by ``reset``, so that no recording is cut short.
-        events: ``(env id, "reset" or "step", result)`` of everything that comes, if somebody wants to know.
+        keeps_recording: Whether ``reset`` leaves running envs alone, so that no recording is cut short.
+        events: ``(env id, "reset" or "step", result)`` for every answer, if somebody wants to know.
+        shown: What callers see in place of an env's state.
     """
 
     def __init__(self, num_envs: int, settings: Settings, manners: Manners) -> None:
@@ -60,13 +60,14 @@ class Core:
         self.failure: FaultError | None = None
         self.keeps_recording = False
         self._runner: Runner | None = None
-        # Envs that are being reset, and until when they are worth waiting for.
+        # Envs that are being reset, and until when each is worth waiting for.
         self._resetting: dict[int, float] = {}
         self._stepping: set[int] = set()
-        # Envs that hang or died: there is nothing left of them that could be reset.
+        # Envs that hang or have died: nothing is left that could be reset.
         self._lost: set[int] = set()
         self._answers: dict[int, Any] = {}
         self.events: deque[tuple[int, str, Any]] | None = None
+        self.shown: Callable[[int, EnvState], EnvState] = lambda _, state: state
 
     @property
     def is_open(self) -> bool:
@@ -79,7 +80,7 @@ class Core:
         return self.check_open()
 
     def check_open(self) -> Runner:
-        """See that there are envs, and return them.
+        """Check that there are envs, and return them.
 
         Raises:
             ManagerState: If there are none.
@@ -119,7 +120,7 @@ class Core:
             runner.close()
 
     def _end_if_failed(self) -> FaultError | None:
-        """End all envs if a reset has failed for good; returns how."""
+        """End all envs if a reset has failed for good, and return that failure."""
         failed = self.failure
         if failed is not None:
             self.close()
@@ -133,8 +134,12 @@ class Core:
     # ------------------------------------------------------------------ resets
 
     def begin_reset(self, ids: Iterable[int]) -> None:
+        """Start resetting envs, each with the seed that waits for it."""
+        self._begin_resets({i: self.seeds.take(i) for i in ids})
+
+    def _begin_resets(self, seeds: Mapping[int, int | None]) -> None:
         """Start resetting envs with what each was last given; those that were lost are built anew."""
-        wishes = {i: self._wish(i) for i in ids}
+        wishes = {i: self._wish(i, seed) for i, seed in seeds.items()}
         if lost := [i for i in wishes if i in self._lost]:
             self.runner.renew(lost)
             self._lost.difference_update(lost)
@@ -145,9 +150,8 @@ class Core:
             self._resetting[i] = until
         self.progress.note_resets(wishes)
 
-    def _wish(self, env_id: int) -> Wish:
-        seed = self.seeds.take(env_id)
-        # Only envs that are built anew need to be told once more, and telling takes time.
+    def _wish(self, env_id: int, seed: int | None) -> Wish:
+        # Telling takes time, and only an env that is built anew needs to be told again.
         may_be_new = self.settings.renews or self.settings.attempts > 1 or env_id in self._lost
         static = self.seeds.static_of(env_id) if may_be_new else None
         return Wish(self.reset_param[env_id], seed, self.seeds.dynamic, static)
@@ -172,10 +176,10 @@ class Core:
     # ------------------------------------------------------------------ steps
 
     def check_running(self, ids: Iterable[int]) -> None:
-        """See that these envs can be stepped.
+        """Check that these envs can be stepped.
 
         Raises:
-            ManagerState: If one of them does not run, or has not answered yet.
+            ManagerState: If one of them is not running, or has not answered yet.
             UnknownEnv: If there is no such env.
         """
         state_of, busy = self.states.get, self._busy
@@ -190,28 +194,21 @@ class Core:
 
     @property
     def _busy(self) -> Collection[int]:
-        """Envs with a step whose answer nobody has got."""
+        """Envs with a step whose answer has not been handed out yet."""
         return self._stepping | self._answers.keys() if self._answers else self._stepping
 
     def _why_not(self, env_id: int) -> str:
         if self.states[env_id] is EnvState.RUN:
             return "has not answered yet"
-        return f"is {self.states[env_id].name}"
+        return f"is {self.shown(env_id, self.states[env_id]).name}"
 
     def begin_step(self, actions: Mapping[int, Any]) -> None:
         """Start one step per env, without waiting for anything."""
         self.catch_up(wait=False)
         self.check_open()
         self.check_running(actions)
-        self._hand_over_seeds(actions)
         self.runner.begin_step(actions)
         self._stepping.update(actions)
-
-    def _hand_over_seeds(self, ids: Iterable[int]) -> None:
-        """Envs that will begin their next episode by themselves have to hear of their seeds before."""
-        if self.seeds.waiting and self.settings.begins_in_steps and (seeds := self.seeds.take_for(ids)):
-            with suppress(FaultError):  # that an env is gone, the step finds out too, and knows what to do then
-                self.runner.note_seeds(seeds, self.seeds.dynamic)
 
     def next_event(self) -> tuple[int, str, Any]:
         """The next answer to come.
@@ -230,14 +227,13 @@ class Core:
         return env_id, method, result
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Step envs and return who has answered, with its timestep."""
+        """Step envs, and return the timesteps of those that have answered, by their ids."""
         ids = list(actions)
         if self._resetting:
             self.catch_up(wait=False)
         self.check_open()
         if self.manners.waits_for_all and ids and not self._resetting and not self._stepping:
             self.check_running(ids)
-            self._hand_over_seeds(ids)
             self._step_at_once(ids, actions)
         elif ids:
             self.begin_step(actions)
@@ -250,11 +246,11 @@ class Core:
             raise failed
         if list(answers) == ids:
             return answers
-        # Whoever was asked now in that order, and then who answers for an earlier call.
+        # The envs of this call come first, in the order of the call; then those that answer an earlier one.
         return {i: answers[i] for i in [*filter(answers.__contains__, ids), *sorted(answers.keys() - set(ids))]}
 
     def _step_at_once(self, ids: list[int], actions: Mapping[int, Any]) -> None:
-        """Step envs while nothing else is under way: what most managers do all day, in one call of the pool."""
+        """Step envs while nothing else is under way: what most managers do all day, in a single call to the pool."""
         self._stepping.update(ids)
         try:
             self._absorb(self.runner.step(actions))
@@ -265,19 +261,19 @@ class Core:
             raise
 
     def _await_answers(self, ids: Sequence[int]) -> None:
-        if self.manners.waits_for_all:
+        patience = self.settings.step_wait_timeout
+        if self.manners.waits_for_all or patience is None:
             while self._stepping:
                 self._take(len(self._stepping), None)
             return
         enough = min(self.settings.wait_num, max(1, len(ids)))
-        patience = self.settings.step_wait_timeout
-        end = None if patience is None else monotonic() + patience
+        end = monotonic() + patience
         while self._stepping:
-            left = None if end is None else end - monotonic()
+            left = end - monotonic()
             is_enough = len(self._answers) >= enough and not all(t.done for t in self._answers.values())
-            if is_enough and (left is None or left <= 0):
+            if is_enough and left <= 0:
                 return
-            self._take(1, max(left, 0.0) if is_enough and left is not None else None)
+            self._take(1, max(left, 0.0) if is_enough else None)
 
     # ------------------------------------------------------------------ rows
 
@@ -296,7 +292,7 @@ class Core:
         self._end_if_failed()
 
     def ready(self) -> list[int]:
-        """Envs that run and wait for an action. If only resets keep it from being one, they may be waited for."""
+        """Envs that run and wait for an action; if there are none yet, this may wait for resets under way."""
         self.catch_up()
         while True:
             busy = self._busy
@@ -307,7 +303,7 @@ class Core:
             self._end_if_failed()
 
     def _take(self, at_least: int, timeout: float | None) -> bool:
-        """Take rows that have come; False if there were none in time."""
+        """Take the rows that have arrived; False if none did in time."""
         try:
             batch = self.runner.receive(at_least, timeout)
         except FaultError as error:
@@ -335,13 +331,12 @@ class Core:
                 if self.events is not None:
                     self.events.append((i, "step", timestep))
                 if (timestep.done or timestep.info) and self.progress.note_end(i, timestep):
-                    # An env that was under way when it was given a seed has begun without.
-                    if row in begun and i not in self.seeds.waiting:
+                    if row in begun:
                         self._begin(i, begun[row])
                     else:
                         due.append(i)
-        if due:
-            self.begin_reset(due)
+        if due:  # seeds wait for a reset that the caller asks for
+            self._begin_resets(dict.fromkeys(due))
 
     def _begin(self, env_id: int, obs: Any) -> None:
         """An env is at the beginning of an episode."""
@@ -363,7 +358,7 @@ class Core:
         """An env has failed for good.
 
         Raises:
-            FaultError: If it was a step, once everyone else has answered, or all envs have been ended.
+            FaultError: If it failed in a step; raised once all other envs have answered, or have been ended.
         """
         failed = self.runner.failed([*self._stepping, *self._resetting]) or list(error.env_ids)
         was_resetting = [i for i in failed if i in self._resetting]

@@ -16,11 +16,11 @@ RETURN = "eval_episode_return"
 
 
 class BaseEnv(gym.Env[Any, Any], ABC):
-    """The interface of an env. By custom the simulator is not built before the first ``reset``."""
+    """The interface of an env. By convention, the simulator is not built before the first ``reset``."""
 
     @abstractmethod
     def __init__(self, cfg: dict[str, Any]) -> None:
-        """Take the config; build nothing that is expensive."""
+        """Take the config; build nothing expensive."""
 
     @abstractmethod
     def reset(self) -> Any:  # type: ignore[override]
@@ -28,7 +28,7 @@ class BaseEnv(gym.Env[Any, Any], ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
 
     @abstractmethod
     def step(self, action: Any) -> BaseEnvTimestep:  # type: ignore[override]
@@ -36,7 +36,7 @@ class BaseEnv(gym.Env[Any, Any], ABC):
 
     @abstractmethod
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
-        """Set the seed of the episodes to come: one for each, or the same for all."""
+        """Seed the episodes to come: each with its own seed, or all with the same one."""
 
     @abstractmethod
     def __repr__(self) -> str:
@@ -44,12 +44,12 @@ class BaseEnv(gym.Env[Any, Any], ABC):
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
-        """One config for each env that collects; takes ``collector_env_num`` out of it."""
+        """One config for each env that collects; removes ``collector_env_num`` from it."""
         return [cfg] * cfg.pop("collector_env_num", 1)
 
     @staticmethod
     def create_evaluator_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
-        """One config for each env that evaluates; takes ``evaluator_env_num`` out of it."""
+        """One config for each env that evaluates; removes ``evaluator_env_num`` from it."""
         return [cfg] * cfg.pop("evaluator_env_num", 1)
 
     def enable_save_replay(self, replay_path: str) -> None:
@@ -57,5 +57,5 @@ class BaseEnv(gym.Env[Any, Any], ABC):
         raise NotImplementedError(f"{type(self).__name__} keeps no replays")
 
     def random_action(self) -> Any:
-        """An action at random."""
+        """A random action."""
         return None

@@ -27,10 +27,10 @@ class EnvRegistry(dict[str, type[Any]]):
     """
 
     def register(self, name: str) -> Callable[[Kind], Kind]:
-        """Have configs find the decorated class under this name.
+        """Register the decorated class, so that configs find it under this name.
 
         Raises:
-            WrongSetting: If another class has it.
+            WrongSetting: If another class has this name.
         """
 
         def add(kind: Kind) -> Kind:
@@ -46,10 +46,10 @@ ENV_REGISTRY = EnvRegistry()
 
 
 def get_env_cls(cfg: Mapping[str, Any]) -> type[Any]:
-    """The class that a config names as ``type``, once the modules in ``import_names`` are imported.
+    """The class that a config names as ``type``, after importing the modules in ``import_names``.
 
     Raises:
-        WrongSetting: If there is none of this name.
+        WrongSetting: If no class has this name.
     """
     for name in cfg.get("import_names", []):
         importlib.import_module(name)
@@ -67,13 +67,13 @@ def get_vec_env_setting(
 ) -> tuple[type[Any], list[dict[str, Any]] | None, list[dict[str, Any]] | None]:
     """The class that a config names, a config for each env that collects, and one for each that evaluates.
 
-    The class decides on the configs, in its ``create_collector_env_cfg`` and ``create_evaluator_env_cfg``. Those of
-    ``BaseEnv`` take the numbers of envs out of ``cfg``.
+    The class makes the configs, in its ``create_collector_env_cfg`` and ``create_evaluator_env_cfg``. Those of
+    ``BaseEnv`` remove the numbers of envs from ``cfg``.
 
     Args:
         cfg: The config of the envs.
-        collect: Whether there are envs that collect; None is in the place of their configs if not.
-        eval_: Likewise for those that evaluate.
+        collect: Whether there are envs that collect; if not, None stands in for their configs.
+        eval_: Likewise for envs that evaluate.
     """
     kind = get_env_cls(cfg)
     collector_cfg = kind.create_collector_env_cfg(cfg) if collect else None
@@ -82,7 +82,7 @@ def get_vec_env_setting(
 
 
 def create_model_env(cfg: Mapping[str, Any]) -> Any:
-    """The env that a config names, made with everything else in it as keywords. The config stays as it is."""
+    """The env that a config names, made with the rest of the config as keywords. The config itself is not changed."""
     kind = get_env_cls(cfg)
     own = dict(deepcopy(cfg))
     for key in ("type", "import_names"):

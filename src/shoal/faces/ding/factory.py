@@ -47,10 +47,11 @@ def get_env_manager_cls(cfg: Mapping[str, Any]) -> type[Any]:
 
 
 def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: Sequence[Callable[[], Any]]) -> Any:
-    """The manager that a config describes. The config stays as it is.
+    """The manager that a config describes. The config itself is not changed.
 
     Args:
-        manager_cfg: A whole config of that manager, with its name as ``type``; ``import_names`` are modules to import.
+        manager_cfg: A complete config of the manager, with its name as ``type`` and modules to import in
+            ``import_names``.
         env_fn: One function per env.
     """
     cls = get_env_manager_cls(manager_cfg)
@@ -63,7 +64,7 @@ def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: Sequence[Callable
 def setup_ding_env_manager(
     env: DingEnvWrapper, env_num: int, context: str | None = None, debug: bool = False, caller: str = "collector"
 ) -> Any:
-    """A manager of ``env_num`` clones of an env, in processes, or in this one if ``debug``."""
+    """A manager of ``env_num`` clones of an env, in worker processes, or in this process if ``debug``."""
     cls = BaseEnvManagerV2 if debug else SubprocessEnvManagerV2
     cfg = cls.default_config()
     if context is not None and not debug:

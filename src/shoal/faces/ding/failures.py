@@ -1,4 +1,4 @@
-"""Errors of envs, in the words and under the classes that callers of a manager expect."""
+"""Errors of envs, with the wording and the classes that callers of a manager expect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _kinds: dict[tuple[type[FaultError], type[Exception]], type[FaultError]] = {}
 def failure(error: FaultError, env_id: int, attempts: int, timesteps: Mapping[int, Any] | None = None) -> FaultError:
     """The error to raise for an env that has failed for good.
 
-    It is of both classes, as ``of_both_classes`` says. ``timesteps`` has what the other envs have answered in the same
+    It has two classes, as in ``of_both_classes``. ``timesteps`` holds what the other envs have answered in the same
     call.
     """
     what = error.where.phase
@@ -29,9 +29,9 @@ def failure(error: FaultError, env_id: int, attempts: int, timesteps: Mapping[in
 
 
 def of_both_classes(error: FaultError, told: str | None = None) -> FaultError:
-    """An error that is a ``FaultError`` and of the class that the env raised, whichever of the two a caller catches.
+    """An error that is both a ``FaultError`` and of the class that the env raised, so that callers may catch either.
 
-    If the env is in another process, its traceback is part of the text, which ``told`` may replace.
+    ``told``, if given, replaces the error's own text. If the env is in another process, its traceback is appended.
     """
     is_remote = bool(error.remote_traceback) and error.where.pid not in (None, os.getpid())
     text = str(error) if told is None else told
@@ -39,7 +39,7 @@ def of_both_classes(error: FaultError, told: str | None = None) -> FaultError:
         text += f"\nIn the env:\n{error.remote_traceback.rstrip()}"
     new = _kind(type(error), type(error.__cause__))(text, error.where, error.remote_traceback)
     if is_remote:
-        new.__notes__.clear()  # they are the same traceback once more
+        new.__notes__.clear()  # they only repeat the traceback
     new.__cause__ = error
     for note in getattr(error, "__notes__", [])[bool(error.remote_traceback) :]:
         new.add_note(note)
@@ -48,7 +48,7 @@ def of_both_classes(error: FaultError, told: str | None = None) -> FaultError:
 
 @contextmanager
 def either_class() -> Iterator[None]:
-    """Have what an env raises in this block raised under both classes."""
+    """Raise whatever an env raises in this block under both classes."""
     try:
         yield
     except FaultError as error:
@@ -56,7 +56,7 @@ def either_class() -> Iterator[None]:
 
 
 def _kind(fault: type[FaultError], cause: type[Any]) -> type[FaultError]:
-    """A class that is both; just the first if Python cannot make one of the two."""
+    """A class that is both; just the first if Python cannot combine the two."""
     if not issubclass(cause, Exception) or issubclass(fault, cause):
         return fault
     if (fault, cause) not in _kinds:
@@ -69,7 +69,7 @@ def _mixed(fault: type[FaultError], cause: type[Exception]) -> type[FaultError]:
         "__module__": fault.__module__,
         "__doc__": fault.__doc__,
         "__str__": Exception.__str__,
-        # Wherever it is pickled to, nobody has made this class.
+        # This class does not exist in the process that unpickles the error.
         "__reduce__": lambda self: (fault, (self.args[0], self.where, self.remote_traceback)),
     }
     try:

@@ -1,4 +1,4 @@
-"""A manager for envs that know nothing of DI-engine's dialect."""
+"""A manager for envs that do not know DI-engine's dialect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wrapped:
-    """Builds an env of Gymnasium's and wraps it."""
+    """Builds a Gymnasium env and wraps it."""
 
     env_fn: Callable[[], Any]
 
@@ -26,14 +26,14 @@ class Wrapped:
 
 
 class GymVectorEnvManager(SyncSubprocessEnvManager):
-    """Envs of Gymnasium, each in a process, that all move in every step.
+    """Gymnasium envs in worker processes, all of which move in every step.
 
-    ``reset`` opens it, so there is no need to ``launch``. Envs that a step gives no action get one at random. A step
-    waits for the resets that it leads to.
+    ``reset`` opens the manager, so there is no need to ``launch``. Envs for which a step has no action get a random
+    one. A step waits for the resets that it causes.
 
     Args:
         env_fn: One function per env.
-        cfg: ``episode_num`` and ``shared_memory``; what it lacks is as in ``SyncSubprocessEnvManager``.
+        cfg: ``episode_num`` and ``shared_memory``; missing keys default to those of ``SyncSubprocessEnvManager``.
 
     Example:
         >>> import gymnasium
@@ -52,7 +52,7 @@ class GymVectorEnvManager(SyncSubprocessEnvManager):
         super().__init__([Wrapped(function) for function in env_fn], whole)
 
     def reset(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None = None) -> None:
-        """Reset all envs, and build them first if there are none."""
+        """Reset all envs, building them first if there are none."""
         if reset_param is not None:
             raise WrongSetting("reset_param: envs of this manager are reset all together, and without keywords")
         if self.closed:
@@ -61,7 +61,7 @@ class GymVectorEnvManager(SyncSubprocessEnvManager):
             super().reset()
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Step all envs that run; who is given no action gets one at random."""
+        """Step all envs that run; those without an action get a random one."""
         self._check_open()
         missing = {i: self.action_space.sample() for i in self.ready_obs_id if i not in actions}
         return self._core.step({**actions, **missing} if missing else actions)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 class VectorEvalMonitor:
     """Gathers the returns of ``n_episode`` episodes, a fixed share from each env.
 
-    What counts are the first episodes of each env: which those are does not depend on how fast the others are.
+    The first episodes of each env count, so which episodes count does not depend on how fast the other envs are.
 
     Args:
         env_num: How many envs there are.
-        n_episode: How many episodes count, at least one of each env.
+        n_episode: How many episodes count, at least one per env.
 
     Example:
         >>> monitor = VectorEvalMonitor(2, 3)
@@ -37,14 +37,14 @@ class VectorEvalMonitor:
         self._rewards: dict[int, list[Any]] = {i: [] for i in range(env_num)}
         self._infos: dict[int, list[Mapping[str, Any]]] = {i: [] for i in range(env_num)}
         self._latest: dict[int, Any] = {}
-        self._frames: dict[int, list[Any]] = {i: [] for i in range(env_num)}
+        self._films: dict[int, list[list[Any]]] = {i: [[] for _ in range(share)] for i, share in self._share.items()}
 
     def is_finished(self) -> bool:
         """Whether every env has played its share."""
         return all(len(self._rewards[i]) == share for i, share in self._share.items())
 
     def update_reward(self, env_id: int | np.ndarray[Any, Any], reward: Any) -> None:
-        """An env has finished an episode with this return."""
+        """Record that an env has finished an episode with this return."""
         for i in np.atleast_1d(np.asarray(env_id)).tolist():
             value = reward.item() if hasattr(reward, "item") and np.asarray(reward).size == 1 else reward
             self._latest[i] = value
@@ -52,24 +52,37 @@ class VectorEvalMonitor:
                 self._rewards[i].append(value)
 
     def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
-        """What an env has told at the end of an episode."""
+        """Record what an env reported at the end of an episode."""
         if len(self._infos[env_id]) < self._share[env_id]:
             self._infos[env_id].append(dict(info))
 
     def update_video(self, images: Mapping[int, Any]) -> None:
-        """One more picture of each of these envs; an env whose first episode is over has had its video."""
+        """Add a picture of each of these envs to the film of its episode, unless the env has played its share."""
         for i, image in images.items():
-            if not self._rewards[i]:
-                self._frames[i].append(image)
+            episode = len(self._rewards[i])
+            if episode < self._share[i]:
+                self._films[i][episode].append(image)
 
     def get_video(self) -> np.ndarray[Any, Any]:
-        """The first episode of up to eight envs, ``(env, time, channel, height, width)``; the last picture stays."""
-        kept = [frames for frames in self._frames.values() if frames][:8]
-        if not kept:
+        """Films of the worst, the median and the best episode, ``(film, time, channel, height, width)``.
+
+        Of four or more, the two in the middle are shown. A film that is shorter than the longest holds its last
+        picture. Episodes that have not ended yet, or of which there are no pictures, do not take part.
+        """
+        filmed = [
+            (float(np.sum(value)), film)
+            for i, values in self._rewards.items()
+            for value, film in zip(values, self._films[i], strict=False)
+            if film
+        ]
+        if not filmed:
             return np.empty((0, 0, 3, 0, 0), np.uint8)
-        longest = max(map(len, kept))
-        films = [np.stack([*frames, *[frames[-1]] * (longest - len(frames))]) for frames in kept]
-        return np.stack(films).transpose(0, 1, 4, 2, 3)
+        ranked = [film for _, film in sorted(filmed, key=lambda pair: pair[0])]
+        middle, last = len(ranked) // 2, len(ranked) - 1
+        shown = [ranked[place] for place in sorted({0, max(0, middle - 1), middle, last})]
+        longest = max(map(len, shown))
+        held = [np.stack([*film, *[film[-1]] * (longest - len(film))]) for film in shown]
+        return np.stack(held).transpose(0, 1, 4, 2, 3)
 
     def get_episode_return(self) -> list[Any]:
         """The returns that count, env by env."""
@@ -84,15 +97,22 @@ class VectorEvalMonitor:
         return sum(map(len, self._rewards.values()))
 
     def get_episode_info(self) -> dict[str, Any] | None:
-        """The numbers that envs have told, each with its mean under ``<key>_mean``; None if they told nothing."""
+        """What envs have reported, by its key, and the means of numbers under ``<key>_mean``; None if nothing was."""
         told = [info for infos in self._infos.values() for info in infos]
         if not told:
             return None
         found: dict[str, Any] = {}
         for key in told[0]:
-            values = [np.asarray(info[key]) for info in told if key in info]
-            if all(value.size == 1 and value.dtype.kind in "biuf" for value in values):
-                numbers = [float(value.reshape(-1)[0]) for value in values]
-                found[key] = numbers
+            found[key] = values = [info[key] for info in told if key in info]
+            numbers = [number for value in values if (number := _number(value)) is not None]
+            if len(numbers) == len(values):
                 found[f"{key}_mean"] = float(np.mean(numbers))
         return found
+
+
+def _number(value: Any) -> float | None:
+    """The value of a number, or of an array of one, as returns of episodes are; None for everything else."""
+    if isinstance(value, (list, tuple)):
+        return None
+    array = np.asarray(value)
+    return float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else None

@@ -1,4 +1,4 @@
-"""A manager whose envs are made by their id, and run on the fastest engine that has them."""
+"""A manager whose envs are made from their id, and run on the fastest engine that has them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class PoolEnvManager:
     """Compiled and native envs by their id.
 
     ``step`` sends actions and returns a batch of timesteps: of the same envs if ``batch_size`` is ``env_num``, else of
-    those that are ready first. ``ready_obs`` has the observations of that batch. As in the other managers, a timestep
-    holds the true last observation of its episode, and ``ready_obs`` the first one of the next.
+    those that are ready first. ``ready_obs`` has the observations of that batch. As in the other managers, the timestep
+    that ends an episode holds its true last observation, and ``ready_obs`` has the first one of the next.
 
     Args:
         cfg: ``env_id``, ``env_num``, ``batch_size``; ``engine`` and ``seed`` if they matter; options of the env, such
@@ -48,7 +48,7 @@ class PoolEnvManager:
 
     @classmethod
     def default_config(cls) -> Config:
-        """A config of one's own; ``env_id`` is for you to add."""
+        """A fresh config; ``env_id`` is yours to add."""
         return Config(deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
 
     def __init__(self, cfg: Mapping[str, Any], env_fn: Any = None) -> None:
@@ -85,9 +85,9 @@ class PoolEnvManager:
         self.reset()
 
     def reset(self) -> None:
-        """Reset all envs, with the seeds that were last given if they were not used yet.
+        """Reset all envs, with the seeds that were last given unless they have been used already.
 
-        It returns with the first batch, which is what ``ready_obs`` has then.
+        It returns as soon as the first batch is in ``ready_obs``.
         """
         pool = self._open()
         self._returns_N[:] = 0.0
@@ -97,10 +97,10 @@ class PoolEnvManager:
         self._show(pool.recv())
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
-        """Send actions to envs, and return the timesteps of those that answer first.
+        """Send actions to envs, and return the timesteps of the envs that answer first.
 
         Raises:
-            ManagerState: If the manager is closed, or one of the envs was not in ``ready_obs``.
+            ManagerState: If the manager is closed, or one of the envs is not in ``ready_obs``.
         """
         pool = self._open()
         ids = [self._known(i) for i in actions]
@@ -137,7 +137,7 @@ class PoolEnvManager:
         return timesteps
 
     def seed(self, seed: int | Sequence[int], dynamic_seed: bool | None = None) -> None:
-        """Keep seeds until the next reset of all envs; each episode then gets one of its own that follows."""
+        """Keep seeds until the next reset of all envs; each episode then gets its own, which follows from these."""
         self._seed = seed if isinstance(seed, (int, np.integer)) else list(seed)
 
     def close(self) -> None:
@@ -172,16 +172,16 @@ class PoolEnvManager:
 
     @property
     def observation_space(self) -> Any:
-        """Of one env."""
+        """The observation space of one env."""
         return self._open().spec.observation.space
 
     @property
     def action_space(self) -> Any:
-        """Of one env."""
+        """The action space of one env."""
         return self._open().spec.action.space
 
     def random_action(self) -> dict[int, Any]:
-        """An action at random for each env that waits for one."""
+        """A random action for each env that waits for one."""
         return {i: self.action_space.sample() for i in self.ready_obs_id}
 
     def _open(self) -> Pool:

@@ -1,4 +1,4 @@
-"""What is wrapped around an env before DI-engine's dialect is spoken to it."""
+"""Wrappers that go around an env before it is given DI-engine's dialect."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Wrap = Callable[[Any], Any]
 
 
 class HybridActions(gym.ActionWrapper[Any, Any, Any]):
-    """Takes ``{"type": ..., "args": ...}`` for an action that is a choice with parameters."""
+    """Accepts ``{"type": ..., "args": ...}`` for an action that is a choice with parameters."""
 
     def action(self, action: Any) -> Any:
-        """The pair that the env wants."""
+        """The pair that the env expects."""
         return (action["type"], action["args"]) if isinstance(action, Mapping) else action
 
 
 class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any]):
-    """Adds up rewards as they are at its place among the wrappers, for the info of the last step."""
+    """Adds up rewards as seen from its place among the wrappers, for the info of the last step."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin with nothing."""
+        """Start the sum anew."""
         self._return = 0.0
         return super().reset(seed=seed, options=options)
 
@@ -40,17 +40,17 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def clip_reward(env: Any) -> Any:
-    """Rewards of -1, 0 and 1."""
+    """Clip rewards to -1, 0 and 1."""
     return gym.wrappers.TransformReward(env, lambda reward: float(np.sign(float(reward))))
 
 
 def frame_stack(env: Any, n_frames: int = 4) -> Any:
-    """The last observations as one."""
+    """Stack the last observations into one."""
     return gym.wrappers.FrameStackObservation(env, n_frames)
 
 
 def max_and_skip(env: Any, skip: int = 4) -> Any:
-    """Each action several times; the observation is the maximum of the last two."""
+    """Repeat each action ``skip`` times; the observation is the maximum of the last two."""
     return gym.wrappers.MaxAndSkipObservation(env, skip)
 
 
@@ -84,7 +84,7 @@ WRAPPERS: dict[str, Callable[..., Any]] = {
 def wrappers_of(setting: Any, caller: str) -> list[Wrap]:
     """The wrappers that a config asks for: the name of a preset, or a list of functions and dicts.
 
-    A dict has a name of ``WRAPPERS``, or that of one of Gymnasium's wrappers, as ``type``, and keywords as ``kwargs``.
+    A dict names one of ``WRAPPERS``, or one of Gymnasium's wrappers, as ``type``, and has keywords as ``kwargs``.
     """
     if setting is None or isinstance(setting, str):
         if (setting or "default") not in PRESETS:

@@ -1,4 +1,4 @@
-"""Managers that run their envs in processes."""
+"""Managers that run their envs in worker processes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ QUICK_RESET_S = 0.1
 class AsyncSubprocessEnvManager(BaseEnvManager):
     """Envs in processes of their own, each at its own pace.
 
-    A step waits for ``wait_num`` answers and gathers more for ``step_wait_timeout`` seconds. It returns whoever has
-    answered by then, which may be others than it was given: those that have not answered are not in ``ready_obs``, and
-    a later step returns them.
+    A step waits for ``wait_num`` answers, and until it has taken ``step_wait_timeout`` seconds. It returns the envs
+    that have answered by then, which need not be those it was given: envs that have not answered are not in
+    ``ready_obs``, and a later step returns them. With a ``step_wait_timeout`` of None or 0 it waits for all envs.
     """
 
     config: ClassVar[dict[str, Any]] = {
@@ -45,10 +45,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
 
 
 class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
-    """Envs in processes of their own, in step.
+    """Envs in worker processes, in lockstep.
 
     A step returns exactly the envs that it was given. Envs whose episode has ended are reset meanwhile: one that is
-    back within a tenth of a second is in the next ``ready_obs``, one that takes longer holds up at most those in the
+    back within a tenth of a second is in the next ``ready_obs``; one that takes longer delays at most the envs in the
     same process. With ``reset_inplace`` a step waits for its resets, however long they take.
     """
 

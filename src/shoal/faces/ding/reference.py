@@ -1,4 +1,4 @@
-"""The env that a manager builds to look at."""
+"""The env that a manager builds to learn its spaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPACES = ("observation_space", "action_space", "reward_space")
 class Reference:
     """One env that is never stepped, and its spaces.
 
-    Envs may have no spaces before their simulator is up: then it is reset once, and closed again.
+    Some envs have no spaces before their simulator is up: then the env is reset once, and closed again.
     """
 
     def __init__(self, env_fn: Callable[[], Any]) -> None:
@@ -34,7 +34,7 @@ class Reference:
         return [getattr(self.env, name) for name in _SPACES]
 
     def has(self, name: str) -> bool:
-        """Whether envs have an attribute of this name. One that fails in an env that was never reset is one, too."""
+        """Whether envs have this attribute. One that raises in an env that was never reset counts, too."""
         try:
             return hasattr(self.env, name)
         except Exception:
@@ -48,7 +48,7 @@ class Reference:
             return False
 
     def close(self) -> None:
-        """Let go of whatever the env holds; once, and without a fuss."""
+        """Close the env, once; a failure is only logged."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def require_video() -> None:
-    """See that videos can be written.
+    """Check that videos can be written.
 
     Raises:
         BackendUnavailable: If they cannot.
@@ -27,12 +27,12 @@ def require_video() -> None:
 
 
 class Recorder:
-    """Gathers the pictures of an episode, and writes them to a file of its own when it is over.
+    """Gathers the pictures of an episode, and writes them to a file of their own when the episode is over.
 
-    Many envs, in many processes, may write to one folder: the names of their files never meet.
+    Many envs, in many processes, may write to one folder: the names of their files never clash.
 
     Args:
-        folder: Where the files go; it is made if it is not there.
+        folder: Where the files go; it is created if it does not exist.
         fps: Pictures per second.
     """
 
@@ -51,7 +51,7 @@ class Recorder:
         self._frames.append(frame)
 
     def finish(self) -> Path | None:
-        """Write what there is; returns the file, or None if there was nothing to write."""
+        """Write what there is; return the file, or None if there was nothing to write."""
         frames, self._frames = self._frames, []
         if not frames:
             return None

@@ -1,4 +1,4 @@
-"""The envs of a manager on a pool: resets with wishes, steps with any action, rows as timesteps.
+"""The envs of a manager, run by a pool: resets with wishes, steps with any action, rows as timesteps.
 
 actions by env id ─▶ a column, or objects beside it ─▶ pool.step or pool.send
 rows ─▶ (env id, timestep)                             what travelled beside the columns is put back in its place
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CLOSE_TIMEOUT_S = 2.0
 _QUICK_RESET_S = 0.002  # resets that take longer are not made part of a step
 _TOLD_OF_FAULTS = {"kind", "message", "incarnation", "attempts"}
-# A timestep of its four fields, in half the time that a call of the class takes.
+# Makes a timestep from its four fields in half the time that calling the class takes.
 _timestep: Callable[[Iterable[Any]], BaseEnvTimestep] = partial(tuple.__new__, BaseEnvTimestep)
 
 
@@ -36,10 +36,10 @@ class Wish:
     """How an env is to be reset.
 
     Attributes:
-        kwargs: For the env's own ``reset``; None if it is to be as the one before.
-        seed: To be given to the env first.
-        dynamic_seed: What goes with the seed, if anything does.
-        static_seed: What an env that has to be built anew is seeded with.
+        kwargs: Keywords for the env's own ``reset``; None to use those of the last reset again.
+        seed: The seed to give to the env first.
+        dynamic_seed: The ``dynamic_seed`` that goes with the seed, if any.
+        static_seed: The seed for an env that has to be built anew.
     """
 
     kwargs: Mapping[str, Any] | None = None
@@ -49,7 +49,7 @@ class Wish:
 
     @property
     def options(self) -> dict[str, Any] | None:
-        """The same, for the adapter of the env; None if there is nothing to say."""
+        """The wish as options for the env's adapter; None if there is nothing to say."""
         told: dict[str, Any] = {}
         if self.kwargs is not None:
             told["kwargs"] = dict(self.kwargs)
@@ -63,14 +63,14 @@ class Wish:
 
 
 class Runner:
-    """Envs that are up.
+    """The envs between ``launch`` and ``close``.
 
     Args:
-        env_fns: One per env.
+        env_fns: One function per env.
         spaces: Their observation and action space.
         settings: Deadlines, retries, start method.
         engine: Where they run.
-        replay_paths: Where each env is to keep its replays, if it is.
+        replay_paths: Where each env is to keep its replays; None if it keeps none.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Runner:
         ]
         self.num_envs = len(factories)
         self._has_kwargs: set[int] = set()
-        # Whose timesteps are of a class of its own.
+        # Envs whose timesteps have a class of their own, with that class.
         self._kinds: dict[int, Any] = {}
         self._all_ids = list(range(self.num_envs))
         self._forms = ActionForms(spaces[1])
@@ -100,7 +100,7 @@ class Runner:
             start_method=_START_METHODS.get(settings.context, settings.context),
             autoreset="same_step" if settings.begins_in_steps else "disabled",
             quick_reset_s=float("inf") if settings.resets_inside else _QUICK_RESET_S,
-            check="off",  # the adapter has seen to it that rows fit
+            check="off",  # the adapter makes sure that rows fit
             on_nan="pass",
             on_fault=settings.on_fault,
             allow_pickle=True,
@@ -115,7 +115,7 @@ class Runner:
     # ------------------------------------------------------------------ commands
 
     def begin_reset(self, wishes: Mapping[int, Wish]) -> None:
-        """Start resetting envs, dropping what they were doing."""
+        """Start resetting envs, dropping whatever they were doing."""
         told = {i: self._news_of(i, wish) for i, wish in wishes.items()}
         plain = [i for i, options in told.items() if options is None]
         if plain:
@@ -126,7 +126,7 @@ class Runner:
                 self.pool.async_reset(None if seed is None else [seed], options, [i])
 
     def _news_of(self, env_id: int, wish: Wish) -> dict[str, Any] | None:
-        """What an env has to be told. It remembers its keywords, so that it hears of none only after some."""
+        """What to tell an env. It remembers its keywords, so an empty set is sent only to clear earlier ones."""
         if wish.kwargs:
             self._has_kwargs.add(env_id)
         elif env_id in self._has_kwargs:
@@ -135,10 +135,6 @@ class Runner:
         else:
             wish = replace(wish, kwargs=None)
         return wish.options
-
-    def note_seeds(self, seeds: Mapping[int, int], dynamic_seed: bool | None) -> None:
-        """Tell envs that are idle what to be seeded with at their next reset, whoever asks for it."""
-        self.pool.set_attr("next_seed", [(seed, dynamic_seed) for seed in seeds.values()], list(seeds))
 
     def renew(self, ids: Sequence[int]) -> None:
         """Have envs that were lost built anew with their next reset."""
@@ -160,7 +156,7 @@ class Runner:
         return RawActions(map(Given, actions)) if packed is None else packed
 
     def receive(self, at_least: int, timeout: float | None = None) -> Batch | None:
-        """Wait for rows; None if there were not enough in time."""
+        """Wait for rows; None if not enough arrived in time."""
         try:
             return self.pool.recv_ready(at_least=at_least, timeout=timeout)
         except RecvTimeout:
@@ -184,7 +180,7 @@ class Runner:
         return [self._tree.unflatten(row) for row in zip(*leaves, strict=True)]
 
     def timesteps(self, batch: Batch) -> tuple[list[Any], dict[int, Any]]:
-        """The timestep of every row, and for rows that have begun the next episode its first observation."""
+        """The timestep of every row, and the first observation of the next episode for rows that have begun it."""
         rewards = batch.reward.astype(np.float32)[:, None]
         dones = (batch.terminated | batch.truncated).tolist()
         infos: list[dict[str, Any]] = [{} for _ in dones]
@@ -208,13 +204,13 @@ class Runner:
         return made, begun
 
     def _note_kinds(self, infos: Mapping[int, Mapping[str, Any]]) -> None:
-        """Envs whose timesteps are of another class than before say so beside the first such row."""
+        """Note new classes of timesteps: an env that changes its class says so beside the first such row."""
         for i, info in infos.items():
             aside = info.get(ASIDE)
             if aside is not None and "kind" in aside:
                 self._kinds[i] = aside.pop("kind")
 
-    # ------------------------------------------------------------------ beside
+    # ------------------------------------------------------------------ extras
 
     def read(self, name: str) -> list[Any]:
         """An attribute of every env."""
@@ -229,7 +225,7 @@ class Runner:
         return dict(zip(ids, self.pool.call("picture", env_id=list(ids)), strict=True)) if ids else {}
 
     def failed(self, ids: Iterable[int]) -> list[int]:
-        """Those of these envs whose fault was just raised."""
+        """Which of these envs have the fault that was just raised."""
         faulted = self.pool.faulted
         return [i for i in ids if i in faulted]
 
@@ -238,19 +234,19 @@ class Runner:
         self.pool.close()
 
 
-# DI-engine forks unless told otherwise. That is not safe in a process with threads, so here it is a wish that is heeded
-# where it does no harm; any other method is insisted on.
+# DI-engine forks unless told otherwise. Forking is not safe in a process with threads, so here it is only a preference,
+# followed where it does no harm; any other method is taken literally.
 _START_METHODS: dict[str | None, str | None] = {"fork": "fork?"}
 
 
 def tells_of_fault(info: Mapping[str, Any]) -> bool:
-    """Whether an info is the pool's word on a fault; envs may have a key of this name for their own ends."""
+    """Whether an info is the pool's report of a fault; envs may use the same key for purposes of their own."""
     fault = info.get("fault")
     return isinstance(fault, dict) and fault.keys() >= _TOLD_OF_FAULTS
 
 
 def _completed(timestep: BaseEnvTimestep, info: dict[str, Any]) -> Any:
-    """A timestep with what has come beside its columns, or with what a fault has left of it."""
+    """A timestep completed with what came beside its columns, or with the report of a fault."""
     if tells_of_fault(info):
         return timestep._replace(info={**info, "abnormal": True, "err": info["fault"]["message"], TRUNCATED: True})
     if ASIDE not in info:

@@ -1,19 +1,19 @@
-"""Seeds that wait for the resets of their envs."""
+"""Seeds that wait until the caller resets their envs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
 class Seeds:
-    """What each env is to be seeded with at its next reset.
+    """What each env is to be seeded with when the caller next resets it.
 
     Attributes:
-        waiting: Seeds that no env has got yet.
-        dynamic: What goes with them.
+        waiting: Seeds that have not been given to their envs yet.
+        dynamic: The ``dynamic_seed`` that goes with them.
     """
 
     def __init__(self) -> None:
@@ -22,12 +22,12 @@ class Seeds:
         self._static: dict[int, int] = {}
 
     def keep(self, seeds: Mapping[int, int], dynamic: bool | None) -> None:
-        """Add seeds; those of other envs stay."""
+        """Add seeds; those of other envs are kept."""
         self.waiting.update(seeds)
         self.dynamic = dynamic
 
     def take(self, env_id: int) -> int | None:
-        """The seed of an env that will get it now; None if it has none."""
+        """Take the seed of an env that is about to get it; None if it has none."""
         seed = self.waiting.pop(env_id, None)
         if seed is not None:
             self._static.pop(env_id, None)
@@ -35,14 +35,10 @@ class Seeds:
                 self._static[env_id] = seed
         return seed
 
-    def take_for(self, ids: Iterable[int]) -> dict[int, int]:
-        """The seeds of those of these envs that have one, which will get it now."""
-        return {i: seed for i in ids if (seed := self.take(i)) is not None}
-
     def static_of(self, env_id: int) -> int | None:
         """The seed that holds for all episodes of an env, if there is one."""
         return self._static.get(env_id)
 
     def forget_static(self) -> None:
-        """New envs know nothing of the seeds that the old ones got."""
+        """Forget the seeds of the old envs; the new ones know nothing about them."""
         self._static.clear()

@@ -1,4 +1,4 @@
-"""What a manager says of each env."""
+"""The states of a manager's envs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class EnvState(IntEnum):
 
     VOID ──launch──▶ INIT ──▶ RESET ──▶ RUN ──▶ DONE         its episodes are used up
                                ▲         │
-                               ├─────────┤                   an episode has ended, and it is reset by itself
+                               ├─────────┤                   an episode has ended, and the env is reset automatically
                                │         ├──▶ NEED_RESET    ... or waits for ``reset({id: ...})``
                                │         └──▶ ERROR         it failed, or said that its timestep is abnormal
                                └── any, by ``reset``
@@ -40,7 +40,7 @@ class Progress:
     """How far each env of a manager has come.
 
     Attributes:
-        states: Of each env.
+        states: The state of each env.
         came_from: The state of each env before its last reset.
     """
 
@@ -51,23 +51,23 @@ class Progress:
         self._counts = [0] * num_envs
 
     def begin(self) -> None:
-        """There are envs, and none of them has finished an episode."""
+        """Note that there are envs now, none of which has finished an episode."""
         self._counts = [0] * len(self._counts)
         self.states.update(dict.fromkeys(self.states, EnvState.INIT))
 
     def end(self) -> None:
-        """There are no envs."""
+        """Note that there are no envs any more."""
         self.states.update(dict.fromkeys(self.states, EnvState.VOID))
 
     def note_resets(self, ids: Iterable[int]) -> None:
-        """These envs are being reset."""
+        """Note that these envs are being reset."""
         for i in ids:
             if self.states[i] is not EnvState.RESET:
                 self.came_from[i] = self.states[i]
             self.states[i] = EnvState.RESET
 
     def note_end(self, env_id: int, timestep: Any) -> bool:
-        """Note what a timestep means for its env; returns whether it is to be reset."""
+        """Note what a timestep means for its env; return whether the env is to be reset."""
         settings = self._settings
         if timestep.info.get("abnormal"):
             self.states[env_id] = EnvState.ERROR

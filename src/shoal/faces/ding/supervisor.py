@@ -1,4 +1,4 @@
-"""A manager for which no failure of an env is an end, and which need not be waited for."""
+"""A manager that survives failed steps of its envs, and that callers need not wait for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import warnings
 from collections import deque
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shoal.faces.ding.config import Settings
+    from shoal.faces.ding.states import Progress
 
-# What callers are shown of states that they do not know, and of an env that is being reset, by what it was before.
+# What callers see in place of states that they do not know, and of an env being reset, by the state it was in before.
 _SHOWN = {EnvState.INIT: EnvState.VOID, EnvState.NEED_RESET: EnvState.DONE}
 _BEFORE_RESET = {EnvState.INIT: EnvState.VOID, EnvState.ERROR: EnvState.ERROR}
 
@@ -37,7 +39,7 @@ class ChildType(Enum):
 
 
 class RecvPayload(NamedTuple):
-    """What an env has answered: whose, to which request, what it was asked, and the result or the error."""
+    """An answer: whose it is, to which request, what was asked, and the result or the error."""
 
     proc_id: int
     req_id: int
@@ -49,25 +51,25 @@ class RecvPayload(NamedTuple):
 class EnvSupervisor(BaseEnvManager):
     """Envs in processes or threads, for callers that wait and for callers that do not.
 
-    A step that fails, or takes too long, is an answer without observation, reward and ``done``, with ``info.abnormal``
-    and, as ``err``, the reason; the env is then reset, or built anew, whatever ``auto_reset`` says. ``launch``,
-    ``reset`` and ``step`` take ``block=False``; then ``recv`` returns one answer after another. Who is ready, and in
-    which state, is told without waiting.
+    A step that fails or takes too long is answered without observation, reward and ``done``; its info has ``abnormal``
+    and, as ``err``, the reason. The env is then reset, or built anew, whatever ``auto_reset`` says. ``launch``,
+    ``reset`` and ``step`` take ``block=False``; then ``recv`` returns one answer after another. Asking which envs are
+    ready, and what state they are in, never waits.
 
     Args:
         type_: Where envs run.
         env_fn: One function per env.
         retry_type: ``"reset"`` to go on with an env that raised, ``"renew"`` to build it anew.
         max_try: How often a reset is tried.
-        max_retry: The same, by its old name.
+        max_retry: The old name of ``max_try``.
         auto_reset: Whether an env whose episode has ended is reset without being asked; if not, it is DONE.
         reset_timeout: Seconds for a reset.
         step_timeout: Seconds for a step.
         retry_waiting_time: Seconds between two resets of an env that failed.
         episode_num: Episodes of each env before it is DONE.
-        shared_memory: Taken for compatibility: observations always pass through memory where they can.
-        copy_on_get: Taken for compatibility: what is returned is the caller's.
-        **kwargs: What is no argument is told of in a warning.
+        shared_memory: Accepted for compatibility: observations always go through shared memory where they can.
+        copy_on_get: Accepted for compatibility: what is returned always belongs to the caller.
+        **kwargs: Unknown arguments are reported in a warning.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class EnvSupervisor(BaseEnvManager):
         self._type = type_
         super().__init__(env_fn, cfg)
         self._core.events = self._events = deque[tuple[int, str, Any]]()
+        self._core.shown = partial(_shown, self._core.progress)
         self._requests: dict[int, int] = {}
         self._numbers = count()
 
@@ -125,7 +128,7 @@ class EnvSupervisor(BaseEnvManager):
     ) -> None:
         """Reset all envs, or those in ``reset_param``; without ``block``, ``recv`` returns their observations.
 
-        A list has keywords for the first envs, in their order; nothing in it means all.
+        A list has keywords for the first envs, in order; an empty one means all envs.
         """
         reset_param = dict(enumerate(reset_param)) if isinstance(reset_param, list) else reset_param
         reset_param = reset_param or None
@@ -143,7 +146,7 @@ class EnvSupervisor(BaseEnvManager):
         """Step envs: a list has one action per env, a dict has them by id.
 
         Returns:
-            A tree for each action, in their order; without ``block`` nothing, and ``recv`` returns them.
+            A tree for each action, in order; without ``block`` None, and ``recv`` returns the answers.
         """
         self._check_open()
         by_id = actions if is_by_id(actions) else dict(enumerate(rows_of(actions)))
@@ -156,10 +159,10 @@ class EnvSupervisor(BaseEnvManager):
         return [_tree(i, answers[i]) for i in by_id]
 
     def recv(self, ignore_err: bool = False) -> RecvPayload:
-        """Wait for the next answer, of whichever env. Resets that come by themselves are answers too.
+        """Wait for the next answer from any env. Automatic resets are answers too.
 
         Args:
-            ignore_err: Whether answers of envs that failed are passed over.
+            ignore_err: Whether to skip the answers of envs that failed.
 
         Raises:
             ManagerState: If nothing is under way.
@@ -194,7 +197,7 @@ class EnvSupervisor(BaseEnvManager):
 
     @property
     def ready_obs(self) -> Any:
-        """Observations of the envs that wait for an action, as an array or a tree of them; ``[]`` if nobody waits."""
+        """Observations of the envs that wait for an action, as an array or a tree of them; ``[]`` if there are none."""
         observations = self._core.ready_obs
         rows = [observations[i] for i in self.ready_obs_id]
         return stack(rows) if rows else []
@@ -203,15 +206,10 @@ class EnvSupervisor(BaseEnvManager):
     def env_states(self) -> dict[int, EnvState]:
         """The state of each env: VOID, RUN, DONE or ERROR.
 
-        One that is being reset is VOID if that is its first episode, and ERROR if a step of it has failed. Else it is
-        DONE, as is one that waits for its reset.
+        An env that is being reset is VOID before its first episode, and ERROR after a failed step. Otherwise it is
+        DONE, as is an env that waits for its reset.
         """
-        return {i: self._shown(i, state) for i, state in self._env_states.items()}
-
-    def _shown(self, env_id: int, state: EnvState) -> EnvState:
-        if state is EnvState.RESET:
-            return _BEFORE_RESET.get(self._core.progress.came_from[env_id], EnvState.DONE)
-        return _SHOWN.get(state, state)
+        return {i: self._core.shown(i, state) for i, state in self._env_states.items()}
 
     @property
     def done(self) -> bool:
@@ -221,6 +219,12 @@ class EnvSupervisor(BaseEnvManager):
     def env_state_done(self, env_id: int) -> bool:
         """Whether this env is DONE, and not being reset."""
         return self._env_states[self._known(env_id)] in (EnvState.DONE, EnvState.NEED_RESET)
+
+
+def _shown(progress: Progress, env_id: int, state: EnvState) -> EnvState:
+    if state is EnvState.RESET:
+        return _BEFORE_RESET.get(progress.came_from[env_id], EnvState.DONE)
+    return _SHOWN.get(state, state)
 
 
 def _tree(env_id: int, timestep: Any) -> TreeArray:

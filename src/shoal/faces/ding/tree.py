@@ -1,4 +1,4 @@
-"""Nested arrays whose keys are attributes, as the array forms of managers return them."""
+"""Nested arrays whose keys are attributes, as returned by the array versions of the managers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class TreeArray(Mapping[str, Any]):
 
     @classmethod
     def of(cls, items: dict[str, Any]) -> TreeArray:
-        """A tree around a dict in which everything is an array or a tree already."""
+        """A tree around a dict whose values are all arrays or trees already."""
         tree = cls.__new__(cls)
         object.__setattr__(tree, "_items", items)
         return tree
 
     def __getattr__(self, key: str) -> Any:
-        # While it is being unpickled there is nothing to look into yet.
+        # During unpickling there are no items to look into yet.
         if key.startswith("__") or key not in object.__getattribute__(self, "_items"):
             raise AttributeError(f"no {key!r} here, only {list(self)}")
         return self._items[key]
@@ -43,7 +43,7 @@ class TreeArray(Mapping[str, Any]):
         self._items[key] = value
 
     def __getitem__(self, key: Any) -> Any:
-        """The part of this name; or, for a row or a slice, the same tree with that part of every array."""
+        """The item of this name; or, for a row or a slice, the same tree with that part of every array."""
         if isinstance(key, str):
             return self._items[key]
         return TreeArray({name: value[key] for name, value in self._items.items()})
@@ -86,7 +86,7 @@ def tree_of(value: Any) -> Any:
 
 
 def info_tree(info: Mapping[str, Any]) -> TreeArray:
-    """An info as arrays under names that can be attributes. Text has no place among arrays, and is left out.
+    """An info as arrays, under names that can be attributes. Text and other non-numbers are left out.
 
     Example:
         >>> info_tree({"TimeLimit.truncated": True, "9lives": 9, "note": "text"})
@@ -102,6 +102,6 @@ def info_tree(info: Mapping[str, Any]) -> TreeArray:
 
 
 def identifier(key: Any) -> str:
-    """A key as a name that Python takes for an attribute."""
+    """A key as a name that can be an attribute in Python."""
     name = _NO_LETTER.sub("_", str(key))
     return f"_{name}" if name[:1].isdigit() else name

@@ -1,4 +1,4 @@
-"""Managers that take and give arrays, row by row, instead of dicts by id."""
+"""Managers that take and return arrays with a row per env, instead of dicts by id."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _FLAGS = (np.array(False), np.array(True))
 class ArrayForm(BaseEnvManager):
     """``ready_obs`` and ``step`` with rows in place of ids.
 
-    The rows of an action belong to the envs that ``ready_obs`` has last shown, whoever has become ready since. If there
-    are other rows than those, but one for each env that waits now, they belong to these.
+    The rows of an action belong to the envs that ``ready_obs`` last showed, whichever envs have become ready since. If
+    their number differs, but matches the envs that wait now, the rows belong to those.
     """
 
     _shown: list[int] | None = None
@@ -31,7 +31,7 @@ class ArrayForm(BaseEnvManager):
     def ready_obs(self) -> Any:
         """Observations of the envs that wait for an action, as one array with a row for each, or a tree of arrays.
 
-        If nobody waits, it has no rows.
+        If no env waits, it has no rows.
         """
         self._shown = ids = self._ready()
         observations = self._core.ready_obs
@@ -40,10 +40,10 @@ class ArrayForm(BaseEnvManager):
         return stack([observations[i] for i in ids])
 
     def step(self, actions: Any) -> list[TreeArray]:
-        """Step the envs of the last ``ready_obs``, one row each, in that order; a dict by id is taken too.
+        """Step the envs of the last ``ready_obs``, one row each, in that order; a dict by id is accepted too.
 
         Returns:
-            For each env a tree with ``obs``, ``reward``, ``done``, ``info`` and ``env_id``.
+            For each env, a tree with ``obs``, ``reward``, ``done``, ``info`` and ``env_id``.
         """
         self._check_open()
         by_id = actions if is_by_id(actions) else self._by_id(rows_of(actions))
@@ -100,5 +100,5 @@ def tree_timestep(env_id: int, timestep: Any) -> TreeArray:
 
 
 def is_by_id(actions: Any) -> bool:
-    """Whether these are actions by the ids of their envs."""
+    """Whether these actions are keyed by env id."""
     return isinstance(actions, Mapping) and all(isinstance(key, (int, np.integer)) for key in actions)

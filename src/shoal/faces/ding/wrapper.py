@@ -1,4 +1,4 @@
-"""Envs of Gymnasium, or of the old gym, in DI-engine's dialect."""
+"""Gymnasium envs, or envs of the old gym, in DI-engine's dialect."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class DingEnvWrapper(BaseEnv):
-    """A single env as managers want it.
+    """A single env as managers expect it.
 
     Observations are arrays, float32 where the space is float32 or float64; rewards are float32 of shape ``(1,)``;
-    ``done`` is either end. The info of the last step has ``eval_episode_return``, ``TimeLimit.truncated``, and both
-    flags.
+    ``done`` is True if the episode was terminated or truncated. The info of the last step has both of these flags,
+    ``eval_episode_return`` and ``TimeLimit.truncated``.
 
     Args:
-        env: An env, or None if ``cfg["env_id"]`` is to be made at the first reset.
+        env: An env, or None if ``cfg["env_id"]`` is to be made when it is first needed.
         cfg: ``env_id``; ``env_wrapper``, a preset or a list of wrappers; ``act_scale``, to take actions from -1 to 1
-            for any bounds; ``rew_clip``, to have no reward below -10.
-        seed_api: Whether an env of the old gym is seeded by its method ``seed``.
-        caller: ``"collector"`` or ``"evaluator"``, which presets make a difference of.
-        is_gymnasium: Which of the two kinds it is shows by itself; this is taken for compatibility.
+            whatever the bounds; ``rew_clip``, to raise rewards below -10 to -10.
+        seed_api: Whether the env takes seeds; if not, only its action space is seeded.
+        caller: ``"collector"`` or ``"evaluator"``; presets may distinguish the two.
+        is_gymnasium: Accepted for compatibility: which of the two kinds an env is, is detected.
 
     Example:
         >>> env = DingEnvWrapper(gym.make("CartPole-v1"))
@@ -103,19 +103,20 @@ class DingEnvWrapper(BaseEnv):
 
     def _begin(self, seed: int | None) -> Any:
         env = self._env
-        if not isinstance(env, gym.Env) and self._seed_api and hasattr(env, "seed"):
-            if seed is not None:
-                env.seed(seed)
+        if seed is None or not self._seed_api:
+            result = env.reset()
+        elif not isinstance(env, gym.Env) and hasattr(env, "seed"):
+            env.seed(seed)
             result = env.reset()
         else:
-            result = env.reset() if seed is None else env.reset(seed=seed)
+            result = env.reset(seed=seed)
         is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
         return result[0] if is_pair else result
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
-        """Set the seed of the episodes to come: each its own that follows from this one, or this one for all."""
+        """Seed the episodes to come: each with its own seed derived from this one, or all with this one."""
         self._seed, self._dynamic = int(seed), dynamic_seed
-        # A generator of this env's own: numpy's global one is everybody's.
+        # The env has its own generator, because numpy's global one is shared with everybody.
         self._draws = np.random.RandomState(self._seed % 2**32)
 
     def _next_seed(self) -> int | None:
@@ -163,7 +164,7 @@ class DingEnvWrapper(BaseEnv):
         """Write each episode, from the next reset on, to an mp4 file in this folder.
 
         Raises:
-            BackendUnavailable: If moviepy is not there.
+            BackendUnavailable: If moviepy is not installed.
         """
         require_video()
         self._replay_path = "./video" if replay_path is None else replay_path
@@ -173,18 +174,18 @@ class DingEnvWrapper(BaseEnv):
         return self._env.render()
 
     def clone(self, caller: str = "collector") -> DingEnvWrapper:
-        """An env of the same kind and config, with nothing in common."""
+        """An env of the same kind and config that shares nothing with this one."""
         return DingEnvWrapper(deepcopy(self._raw_env), deepcopy(self._cfg), self._seed_api, caller)
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
-        """A config with ``is_train`` for each env that collects; takes ``collector_env_num`` out of the given one."""
+        """A config with ``is_train`` for each env that collects; removes ``collector_env_num`` from the given one."""
         count = cfg.pop("collector_env_num")
         return [_with(cfg, is_train=True)] * count
 
     @staticmethod
     def create_evaluator_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
-        """A config for each env that evaluates, not ``is_train``; takes ``evaluator_env_num`` out of the given one."""
+        """A config for each env that evaluates, not ``is_train``; removes ``evaluator_env_num`` from the given one."""
         count = cfg.pop("evaluator_env_num")
         return [_with(cfg, is_train=False)] * count
 
@@ -202,17 +203,17 @@ class DingEnvWrapper(BaseEnv):
 
     @property
     def reward_space(self) -> spaces.Box:
-        """As far as the env knows its rewards; from -1 to 1 if it does not."""
+        """The env's own range of rewards; -1 to 1 if it has none."""
         low, high = getattr(self._env, "reward_range", (-1.0, 1.0))
         return spaces.Box(float(low), float(high), (1,), np.float32)
 
     def random_action(self) -> Any:
-        """An action at random; for a choice among n, an array of shape ``(1,)``."""
+        """A random action; for a choice among n, an array of shape ``(1,)``."""
         action = self.action_space.sample()
         return np.array([action], np.int64) if isinstance(action, (int, np.integer)) else action
 
     def _observation(self, obs: Any) -> Any:
-        if self._cast is None:  # before the first reset there may be no env, and so no space
+        if self._cast is None:  # before the first reset there may be no env, and hence no space
             self._cast = caster(self.observation_space)
         return self._cast(obs)
 
@@ -232,7 +233,7 @@ def _with(cfg: dict[str, Any], *, is_train: bool) -> dict[str, Any]:
 
 
 def _plain(action: Any) -> Any:
-    """An action as an env takes it: numbers out of their arrays, dicts of such."""
+    """An action as an env takes it: numbers taken out of their arrays, in dicts too."""
     if isinstance(action, np.ndarray):
         is_number = action.shape == () or (action.shape == (1,) and action.dtype == _INT64)
         return action.item() if is_number else action
@@ -248,7 +249,7 @@ def _plain(action: Any) -> Any:
 
 
 def caster(space: Any) -> Callable[[Any], Any]:
-    """A function that makes arrays of what an env gives for this space: float32 where the space is.
+    """A function that turns what an env returns for this space into arrays: float32 where the space is.
 
     Example:
         >>> caster(spaces.Box(-1, 1, (2,)))([0, 1])

@@ -1,11 +1,11 @@
-"""Actions in all the forms that EnvPool takes, made into what the pool takes.
+"""Actions in all the forms that EnvPool accepts, turned into what the pool takes.
 
-    step(array)                      one action per env, of any type of number: cast, floats are cut off
-    step(array, env_id)              for some envs; a single id, and a single number as action, is for one
-    step({"action": array, ...})     with "env_id" and "players.env_id" inside, by dots or nested; types are exact
+    step(array)                      one action per env, numbers of any type: they are cast, and floats cut off
+    step(array, env_id)              for some envs; for one env, a single id and a single number will do
+    step({"action": array, ...})     with "env_id" and "players.env_id" inside, dotted or nested; types are exact
 
-The pool behind checks shapes, counts, ranges and ids; here is only what EnvPool's forms add to that. Envs in which
-several play have more to say: see ``player_actions``.
+The pool behind checks shapes, counts, ranges and ids; here is only what EnvPool's forms add to that. For envs in which
+several play, there is more in ``player_actions``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.errors import ActionError, MissingAction, SpecError, WrongDtype
 from shoal.faces.envpool.arrayspec import INT32, face_dtype
 
 if TYPE_CHECKING:
-    from shoal.dispatch import Ids
+    from shoal.readiness import Ids
     from shoal.spec import Leaf, SpaceTree
 
 _INT64 = np.dtype(np.int64)
@@ -44,7 +44,7 @@ class ActionReader:
         """Actions and ids in the pool's form.
 
         Raises:
-            ActionError: If that cannot be; no env has moved.
+            ActionError: If there is no such form; no env has moved.
         """
         env_id = listed(env_id)
         if action.__class__ is np.ndarray and action.dtype is self._exact and action.ndim:
@@ -59,7 +59,7 @@ class ActionReader:
         return self._tree.unflatten([cast(leaf, value, rows) for leaf, value in leaves]), env_id
 
     def _ids_of(self, action: Mapping[str, Any], env_id: Ids) -> Ids:
-        """The ids that a dict speaks of, unless the call named others."""
+        """The ids in a dict, unless the call named others."""
         found, players = self._given_ids(action, env_id)
         if env_id is not None or players is None:
             return found
@@ -68,12 +68,12 @@ class ActionReader:
         return found
 
     def _given_ids(self, action: Mapping[str, Any], env_id: Ids) -> tuple[Ids, Any]:
-        """The envs that step, by the dict or by the call, and those that the dict says the actions are for."""
+        """The envs that step, named by the dict or the call, and those that the dict says the actions are for."""
         within, players = self._given(action, "env_id"), self._given(action, "players.env_id")
         return (listed(within) if env_id is None else env_id), players
 
     def _given(self, action: Mapping[str, Any], name: str) -> Any:
-        """Ids in a dict, under a name with dots or nested; None if there are none."""
+        """Ids in a dict, under a dotted name or nested; None if there are none."""
         outer, _, inner = name.partition(".")
         nested = action.get(outer)
         ids = action.get(name, nested.get(inner) if inner and isinstance(nested, Mapping) else None)
@@ -125,19 +125,19 @@ def _join(name: str, key: str) -> str:
 
 
 def _check_dtype(name: str, value: Any, dtype: np.dtype[Any]) -> None:
-    """What has a type must have the right one; lists and numbers have none, and objects may come in any array."""
+    """Check that an array has the right type; lists and numbers have none, and objects may come in any array."""
     if isinstance(value, np.ndarray) and dtype.kind != "O" and value.dtype != dtype:
         raise WrongDtype(f'Expected dtype {dtype} with action "{name}", got {value.dtype}')
 
 
 def listed(env_id: Any) -> Any:
-    """Ids as several, also if there is only one."""
+    """Ids as a list or array, even if there is only one."""
     is_one = isinstance(env_id, (int, np.integer)) or (isinstance(env_id, np.ndarray) and not env_id.ndim)
     return [env_id] if is_one else env_id
 
 
 def cast(leaf: Leaf, values: Any, rows: int) -> Any:
-    """An array of numbers for a leaf: whole numbers are made of any others, as ``astype`` would."""
+    """An array of numbers for a leaf; where it wants whole numbers, others are converted as by ``astype``."""
     if not leaf.is_array:
         return values
     try:
@@ -154,5 +154,5 @@ def cast(leaf: Leaf, values: Any, rows: int) -> Any:
             raise ActionError(f"{leaf.path}: expected whole numbers, got {values!r}")
         with np.errstate(invalid="ignore"):
             return array.astype(_INT64)
-    # Only what surely fits is cast here, the rest is for the pool to judge.
+    # Only what surely fits is cast here; the rest is for the pool to judge.
     return array.astype(_INT64) if kind == "b" or (kind == "i" and leaf.dtype == _INT64) else array

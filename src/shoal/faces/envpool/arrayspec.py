@@ -1,14 +1,14 @@
 """Spaces in EnvPool's terms: which arrays they become, and how those are described.
 
-EnvPool knows arrays and dicts of arrays, and whole numbers are int32. So
+EnvPool knows only arrays and dicts of arrays, and its whole numbers are int32. So
 
     int64 that fits int32         becomes int32 (a Discrete stays a Discrete)
     a Tuple of Discretes          becomes one int32 array with an element for each (Blackjack)
     any other Tuple               becomes a Dict with the keys "0", "1", ...
-    everything else               stays as it is; what is no array (Text, Graph, ...) is an object array
+    everything else               stays as it is; what is not an array (Text, Graph, ...) is an object array
 
-``form_of`` does this for observations: it gives the new space, and what to do with a batch. Actions keep their
-space, since either way of nesting them is accepted.
+``form_of`` does this for observations: it returns the new space, and a function that converts a batch. Actions keep
+their space, since either way of nesting them is accepted.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _FITS_INT32 = np.iinfo(np.int32)
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One array: its type, shape and bounds. A first dimension of -1 is one row per player.
+    """One array: its type, shape and bounds. A first dimension of -1 means one row per player.
 
     Attributes:
         dtype: The type of its elements.
         shape: Its shape in one env.
-        minimum: Lower bound, a number or an array; None for what is no number.
-        maximum: Upper bound, included.
+        minimum: Lower bound, a number or an array; None if the elements are not numbers.
+        maximum: Upper bound, inclusive.
         is_discrete: Whether it is one of a few whole numbers.
     """
 
@@ -48,10 +48,14 @@ class ArraySpec:
 
 
 class Form(NamedTuple):
-    """How observations look from outside: their space, and the function that makes them so (None: they are)."""
+    """How observations look from outside: their space, and the function that converts them (None: none needed)."""
 
     space: Space[Any]
     convert: Callable[[Any], Any] | None
+
+    def given(self, obs: Any) -> Any:
+        """Observations of a batch in this form."""
+        return obs if self.convert is None else self.convert(obs)
 
 
 def form_of(space: Space[Any]) -> Form:
@@ -104,7 +108,7 @@ def describe_leaf(space: Space[Any], *, per_player: bool = False) -> ArraySpec:
 
 
 def _stacked(parts: list[spaces.Discrete]) -> Form:
-    # One pair of bounds for all, as EnvPool has it.
+    # One pair of bounds for all elements, as in EnvPool.
     low = min(int(part.start) for part in parts)
     high = max(int(part.start + part.n) for part in parts) - 1
     size = len(parts)

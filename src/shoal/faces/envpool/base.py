@@ -2,12 +2,12 @@
 
 A face adds how a batch looks (``_step_result``, ``_reset_result``); everything else is the same for all:
 
-    reset, step, send, recv      the actions and ids in EnvPool's forms, one batch back
+    reset, step, send, recv      take actions and ids in EnvPool's forms, and return one batch
     config, spec, len, repr      what it was made with
     render                       pictures of single envs
 
-Checks are made on every call, and by the pool. The first step of an env is its reset, as in EnvPool. Where several
-play in one env, there is a ``PlayerPool`` between the face and the pool; which it is to be is decided once.
+The pool checks every call. The first step of an env is its reset, as in EnvPool. Where several play in one env, there
+is a ``PlayerPool`` between the face and the pool; whether there is one is decided once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shoal.faces.envpool.actions import ActionReader, listed
 from shoal.faces.envpool.arrayspec import INT32
 from shoal.faces.envpool.dialect import info_types
 from shoal.faces.envpool.infos import NO_ALIASES, InfoMaker
-from shoal.faces.envpool.opening import open_pool
+from shoal.faces.envpool.opening import open_pool, unsigned
 from shoal.faces.envpool.player_actions import PlayerActionReader
 from shoal.faces.envpool.players import PlayerInfoMaker, PlayerPool, player_spec
 from shoal.faces.envpool.rendering import draw
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.batch import Batch
-    from shoal.dispatch import Ids, Options
     from shoal.faces.envpool.spec import EnvSpec
     from shoal.faces.envpool.xla import Functions
     from shoal.pool import Pool
+    from shoal.readiness import Ids, Options
     from shoal.seeding import Seed
     from shoal.stats import PoolStats
 
 
 class EnvPool:
-    """A pool that is spoken to as EnvPool is.
+    """A pool with EnvPool's interface.
 
     Attributes:
         pool: The pool behind it.
@@ -54,7 +54,7 @@ class EnvPool:
         observation_space: The observation space of one env, or of one player where there are several.
         action_space: The action space of one env, or of one player.
         closed: Whether it was closed.
-        window: Where one env is shown, if it is to be and does not do so itself.
+        window: The window for the env that is to be shown, if there is one and it does not show itself.
     """
 
     env_type = ""
@@ -69,10 +69,10 @@ class EnvPool:
         self.closed = False
         self.window = Window(spec.task.id) if spec.needs_window else None
         self._seat(spec)
-        self._convert = spec.observation_form.convert
-        # How many batches may still have to be received before that of the next step.
+        self._given = spec.observation_form.given
+        # How many batches may have to be received before that of the next step.
         self._ahead = 0
-        # Actions of the first type are handed on as they are, those of the second fit into it.
+        # Actions of type ``_exact`` are passed on as they are; those of type ``_narrow`` fit into it.
         tree = self.pool.spec.action
         is_plain = tree.is_single and not self.is_async and not self.pool.spec.players
         self._exact = tree.leaves[0].dtype if is_plain else None
@@ -80,7 +80,7 @@ class EnvPool:
         self._pool_step = self._source.step
 
     def _seat(self, spec: EnvSpec) -> None:
-        """Choose where batches come from, and who reads actions and makes infos."""
+        """Choose where batches come from, and what reads actions and makes infos."""
         core = self.pool.spec
         self._source: Pool | PlayerPool = self.pool
         if not core.players:
@@ -95,29 +95,29 @@ class EnvPool:
     # ------------------------------------------------------------------ EnvPool's calls
 
     def reset(self, env_id: Ids = None, *, seed: Seed = None, options: Options = None) -> Any:
-        """Reset all envs, or those in ``env_id``, and return their rows, also in an asynchronous pool.
+        """Reset all envs, or those in ``env_id``, and return all their rows, even in an asynchronous pool.
 
-        What was under way for them is dropped.
+        Whatever was under way for them is dropped.
 
         Args:
             env_id: Which envs; all by default.
             seed: One int (env ``i`` gets ``seed + i``) or one seed per env; None lets the envs go on as they are.
-            options: May have ``"reset_mask"``, a bool array that says which envs; what else the env's own ``reset``
-                takes is handed on.
+            options: May have ``"reset_mask"``, a bool array that says which envs; other options are passed on to the
+                env's own ``reset``.
         """
         env_id = listed(env_id)
         if options:
             seed, options, env_id = self._read_options(seed, dict(options), env_id)
         if _is_nobody(env_id):
             return self._reset_result(self._source.latest([]))
-        batch = self._source.reset(seed, options or None, env_id)
+        batch = self._source.reset(unsigned(seed, env_id, self.num_envs), options or None, env_id)
         if env_id is None:
             self._ahead = 0
         return self._reset_result(batch)
 
     def step(self, action: Any, env_id: Ids = None) -> Any:
         """Send actions and receive a batch: ``send`` and ``recv`` in one."""
-        # What most loops do all day needs no more than a look at the type.
+        # What most loops do all day needs no more than a check of the type.
         if env_id is None and action.__class__ is ndarray and action.ndim and not self._ahead:
             dtype = action.dtype
             if dtype is self._exact:
@@ -155,13 +155,13 @@ class EnvPool:
 
         Args:
             reset: Whether the rows are those of a reset.
-            return_info: Whether those come with an info, where the face leaves the choice.
-            timeout: Seconds until ``RecvTimeout``; nothing is lost then.
-            min_batch: Be content with this many rows ...
+            return_info: Whether rows of a reset come with an info, where the face leaves the choice.
+            timeout: Seconds until ``RecvTimeout``; nothing is lost by it.
+            min_batch: Settle for this many rows ...
             max_wait: ... once this many seconds have passed.
 
         Raises:
-            NothingInFlight: If nothing was sent whose result could come.
+            NothingInFlight: If nothing was sent that could have a result.
         """
         try:
             batch = self._source.recv(timeout, min_batch, max_wait)
@@ -172,14 +172,14 @@ class EnvPool:
         return self._received_reset(batch, return_info) if reset else self._step_result(batch)
 
     def async_reset(self) -> None:
-        """Start resetting all envs; ``recv`` returns their rows. What was under way is dropped."""
+        """Start resetting all envs; ``recv`` returns their rows. Whatever was under way is dropped."""
         self._source.async_reset()
         self._ahead = 1
 
     def render(self, env_ids: int | Sequence[int] | None = None, camera_id: int | None = None) -> Any:
         """Pictures of envs, ``uint8 [len(env_ids), height, width, 3]``; of ``render_env_id`` by default.
 
-        In the mode ``"human"`` the env shows itself, and nothing is returned.
+        In the mode ``"human"`` the env is shown in a window, and None is returned.
 
         Raises:
             StateError: If the pool was made without a ``render_mode``.
@@ -193,11 +193,11 @@ class EnvPool:
         return xla_functions(self)
 
     def example(self) -> Any:
-        """A batch in the form of ``step``, of what the envs showed last (zeros before their first reset)."""
+        """A batch in the form of ``step``, with the latest rows of the envs (zeros before their first reset)."""
         return self._step_result(self._source.latest(range(self.pool.batch_size)))
 
     def seed(self, seed: Any = None) -> None:
-        """Does nothing but say so: seeds are given to ``make`` or ``reset``."""
+        """Do nothing but warn: seeds are given to ``make`` or ``reset``."""
         warnings.warn("seed() has no effect: pass seed to make() or to reset()", UserWarning, stacklevel=2)
 
     def close(self, **kwargs: Any) -> None:
@@ -215,7 +215,7 @@ class EnvPool:
 
     @property
     def config(self) -> dict[str, Any]:
-        """All keys and values, in a dict of their own."""
+        """All keys and values, in a fresh dict."""
         return dict(self.spec.settings.config)
 
     @property
@@ -242,7 +242,7 @@ class EnvPool:
     def __reduce__(self) -> Any:
         from shoal.faces.envpool.doors import make
 
-        # A pool cannot be in two places: the copy is a fresh one of the same spec.
+        # A pool cannot be in two places: the copy is a fresh pool made from the same spec.
         return make, (self.spec, self.env_type)
 
     # ------------------------------------------------------------------ for the faces
@@ -272,5 +272,5 @@ class EnvPool:
 
 
 def _is_nobody(env_id: Ids, actions: Any = ()) -> bool:
-    """Whether a list of ids is given, and nobody is in it, nor an action for anybody: the batch has no rows then."""
+    """Whether an empty list of ids was given, and no actions with it: the batch then has no rows."""
     return env_id is not None and np.shape(env_id) == (0,) and not len(actions)

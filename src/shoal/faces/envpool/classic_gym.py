@@ -1,4 +1,4 @@
-"""EnvPool's classic dialect, that of gym before 0.26: four results per step, observations alone from reset."""
+"""EnvPool's classic dialect, that of gym before 0.26: four results per step, only observations from reset."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class GymEnvPool(EnvPool):
         self._return_info: bool = spec.settings.config["gym_reset_return_info"]
 
     def _step_result(self, batch: Batch) -> Any:
-        obs = batch.obs if self._convert is None else self._convert(batch.obs)
+        obs = self._given(batch.obs)
         return obs, batch.reward.astype(_FLOAT32), batch.terminated | batch.truncated, self._full_info(batch)
 
     def _reset_result(self, batch: Batch) -> Any:
         return self._received_reset(batch, self._return_info)
 
     def _received_reset(self, batch: Batch, return_info: bool) -> Any:
-        obs = batch.obs if self._convert is None else self._convert(batch.obs)
+        obs = self._given(batch.obs)
         return (obs, self._full_info(batch)) if return_info else obs
 
     def _full_info(self, batch: Batch) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a pool is made with: EnvPool's keys, shoal's own, and the options of the env, checked together.
 
 ``read`` turns keyword arguments into ``Settings``: the config that users see, in EnvPool's order, and the render
-options, which EnvPool does not count among them.
+options, which EnvPool does not count as part of the config.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.registry import Task
 
 NO_LIMIT = 2**31 - 1
-# What becomes of envs that fail: the pool's own settings, handed on as they are.
+# What happens to envs that fail: the pool's own settings, passed on as they are.
 SAFETY: dict[str, Any] = {
     "on_fault": "raise",
     "on_nan": "raise",
@@ -46,8 +46,8 @@ class Rendering:
 
     Attributes:
         mode: None, ``"rgb_array"`` or ``"human"``.
-        env_id: The env that ``render()`` shows when it is not told which.
-        width: Width of the pictures; None for what the env gives.
+        env_id: The env that ``render()`` shows unless told otherwise.
+        width: Width of the pictures; None for the env's own.
         height: Height of the pictures.
         camera_id: The camera, for envs whose constructor takes one.
     """
@@ -61,7 +61,7 @@ class Rendering:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything ``make`` was told, checked and completed.
+    """Everything that ``make`` was given, checked and completed.
 
     Attributes:
         config: All keys in EnvPool's order, the options of the env last.
@@ -89,10 +89,10 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
     common = _defaults(task)
     render_defaults = {f"render_{name}": value for name, value in vars(Rendering()).items()}
     render_defaults["from_pixels"] = False
-    # What a task was registered with may be for the pool as well.
+    # Keywords that a task was registered with may be meant for the pool.
     presets = {name: value for name, value in task.kwargs.items() if name in common or name in render_defaults}
     given = {**presets, **given}
-    # Where shoal has a word for it, the env's own keyword of that name is not an option.
+    # A keyword of the env that has the same name as one of shoal's is not an option.
     options = {name: value for name, value in options.items() if name not in common and name not in render_defaults}
     if not takes_any:
         _refuse_unknown(task.id, given, [*common, *render_defaults, *options])
@@ -172,10 +172,10 @@ def _integer(name: str, value: Any) -> int:
 
 
 def _seeds(seed: Any, env_seed: Any, given: set[str], num_envs: int) -> tuple[int, list[int]]:
-    """``seed`` and ``env_seed`` as the config shows them: one of the two says everything."""
-    if not isinstance(env_seed, Sequence) and not np.ndim(env_seed):
+    """``seed`` and ``env_seed`` as the config shows them: only one of the two has the seeds."""
+    if not _is_list(env_seed):
         raise WrongType(f"env_seed: expected one seed per env, got {env_seed!r}")
-    if isinstance(seed, Sequence) or np.ndim(seed):
+    if _is_list(seed):
         if len(env_seed):
             raise WrongSetting("seed: a list of seeds and env_seed were both given")
         return 0, _seed_list("seed", seed, num_envs)
@@ -183,8 +183,12 @@ def _seeds(seed: Any, env_seed: Any, given: set[str], num_envs: int) -> tuple[in
         if "seed" in given:
             raise WrongSetting("seed and env_seed were both given: one of them is enough")
         return seed, _seed_list("env_seed", env_seed, num_envs)
-    # What was drawn is shown, so that a run can be repeated.
+    # The config shows the seed that was drawn, so that a run can be repeated.
     return (entropy() >> 1 if seed is None else _seed(seed)), []
+
+
+def _is_list(seeds: Any) -> bool:
+    return not isinstance(seeds, str) and (isinstance(seeds, Sequence) or np.ndim(seeds) > 0)
 
 
 def _seed_list(name: str, seeds: Any, num_envs: int) -> list[int]:
@@ -201,9 +205,10 @@ def _seed(seed: Any) -> int:
 
 
 def _like(default: Any, value: Any) -> Any:
-    """A whole number given where the env has a float is a float: it must not turn the env's arithmetic to ints.
+    """A value in the type of its default.
 
-    Where the env has a bool, 0 and 1 are bools.
+    Where that is a float, whole numbers become floats, lest they turn the env's arithmetic to ints; where it is a bool,
+    0 and 1 become bools.
     """
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if isinstance(default, bool) and is_whole and value in (0, 1):

@@ -1,7 +1,7 @@
-"""EnvPool's names for the options of native envs, and its types of info fields, where they are not those of shoal.
+"""EnvPool's names for the options of native envs, and its types of info fields, where they differ from shoal's.
 
-healthy_z_min, healthy_z_max     both ends of ``healthy_z_range``, and so for every range
-ctrl_cost_weight                 whatever the env says in ``option_aliases`` that it means
+healthy_z_min, healthy_z_max     both ends of ``healthy_z_range``, and likewise for every range
+ctrl_cost_weight                 whatever the env's ``option_aliases`` says it means
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ _TYPES = {"prob": np.dtype(np.float32)}  # float64 in Gymnasium's toy texts
 
 
 def info_types(task: Task) -> Mapping[str, np.dtype[Any]]:
-    """The types of info fields of a task that are not the env's own."""
+    """The types of a task's info fields that differ from the env's own."""
     return _TYPES if task.id in TASKS else {}
 
 
 def known_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a kind of env with their defaults, and EnvPool's names for them with the values they have.
+    """The options of a kind of env with their defaults, and EnvPool's names for them with their values.
 
-    Where None stands for what the kind has by itself, that is shown.
+    Where the default is None, the kind's own value is shown.
     """
     ends: dict[str, Any] = {}
     for name, default in options.items():
         if name.endswith(_RANGE) and isinstance(default, (list, tuple)):
             stem = name.removesuffix(_RANGE)
             ends[f"{stem}_min"], ends[f"{stem}_max"] = given.get(name, default)
+    named = {**options, **ends}
     aliases = {
-        alias: given.get(name, options[name]) for alias, name in kind.option_aliases.items() if alias not in options
+        alias: given.get(name, named[name]) for alias, name in kind.option_aliases.items() if alias not in options
     }
     own = {name: _by_itself(kind, name) if value is None else value for name, value in options.items()}
     return {**{name: value for name, value in own.items() if name not in FIXED}, **ends, **aliases}

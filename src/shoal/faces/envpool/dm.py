@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from shoal.batch import Batch
 
 _FLOAT32 = np.dtype(np.float32)
-_ELSEWHERE = (STEPS, DISCOUNT)  # what a ``TimeStep`` tells in another place
+_ELSEWHERE = (STEPS, DISCOUNT)  # a ``TimeStep`` has these elsewhere
 
 
 class DMEnvPool(EnvPool, dm_env.Environment):
     """A pool with EnvPool's dm_env interface, made by ``make_dm``.
 
-    Every field of a ``TimeStep`` is an array with one row per env, also after a reset, where rewards are 0 and
+    Every field of a ``TimeStep`` is an array with one row per env, even after a reset, where rewards are 0 and
     discounts 1. The observation is a namedtuple ``State`` of ids, observations and infos. Where several play in an
     env, observations, rewards and discounts have one row per player.
     """
@@ -42,7 +42,7 @@ class DMEnvPool(EnvPool, dm_env.Environment):
         return self.spec.observation_spec()
 
     def action_spec(self) -> Any:
-        """What one env takes."""
+        """The action of one env."""
         return self.spec.action_spec()
 
     def reward_spec(self) -> Any:
@@ -50,7 +50,7 @@ class DMEnvPool(EnvPool, dm_env.Environment):
         return dm_specs.reward_spec()
 
     def discount_spec(self) -> Any:
-        """The discount of one env: 0 where an episode ends, for whatever reason, else 1. dm_env's have their own."""
+        """The discount of one env: 0 where an episode ends, for whatever reason, else 1; dm_env envs have their own."""
         return dm_specs.discount_spec()
 
     def _step_result(self, batch: Batch) -> Any:
@@ -60,7 +60,7 @@ class DMEnvPool(EnvPool, dm_env.Environment):
         step_type += done
         if isinstance(batch, PlayerBatch):
             done = batch.players["terminated"] | batch.players["truncated"]
-        # An env may know better: one that is afraid of losing a life, or whose time limit is not the end of the world.
+        # An env may know better: one that discounts a lost life, or whose time limit is not the end of the world.
         own = batch.fields.get(DISCOUNT)
         if own is None:
             discount = (~done).astype(_FLOAT32)
@@ -74,7 +74,7 @@ class DMEnvPool(EnvPool, dm_env.Environment):
         return self._step_result(batch)
 
     def _state(self, batch: Batch) -> Any:
-        obs = batch.obs if self._convert is None else self._convert(batch.obs)
+        obs = self._given(batch.obs)
         players = batch.players if isinstance(batch, PlayerBatch) else {"env_id": batch.env_id.copy()}
         fields = {"env_id": batch.env_id, "players": players}
         fields.update(obs if isinstance(obs, dict) else {"obs": obs})

@@ -1,4 +1,4 @@
-"""Array specs as dm_env's own."""
+"""Array specs as dm_env specs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def observation_spec(spec: EnvSpec) -> Any:
 
 
 def action_spec(spec: EnvSpec) -> Any:
-    """The action alone if it is one array; else all parts of it, ids included."""
+    """The action alone if it is a single array; else all its parts, ids included."""
     arrays = spec.action_array_spec
     if not isinstance(spec.action_space, (spaces.Dict, spaces.Tuple)):
         return _dm_spec(arrays["action"], "action")

@@ -24,7 +24,7 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
 
     Args:
         task_id: One of ``list_all_envs()``, an env class or a function that makes an env, or the ``spec`` of another
-            pool, which is then made anew.
+            pool, to make a pool like it.
         env_type: ``"gymnasium"`` (five results per step), ``"gym"`` (four) or ``"dm"`` (a ``TimeStep``).
         **config: Options of the env, and any of
 
@@ -40,12 +40,12 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
             - ``engine``: ``"auto"`` runs compiled envs on the kernel engine and chooses for others, ``"envpool"`` has
               EnvPool itself run them; see ``make_vec``.
             - ``on_fault``, ``on_nan``, ``fault_dir``, ``construct_timeout``, ``reset_timeout``, ``step_timeout``,
-              ``close_timeout``: what becomes of envs that fail or hang; see ``make_vec``.
+              ``close_timeout``: what happens to envs that fail or hang; see ``make_vec``.
             - ``gym_reset_return_info``: whether the classic ``reset`` returns an info, too.
             - ``render_mode`` (``"rgb_array"`` or ``"human"``), ``render_env_id``, ``render_width``, ``render_height``,
               ``render_camera_id``: for ``render``.
             - ``max_num_players``: how many may play in one env; by default, as many as the env has players.
-            - ``base_path``: taken for EnvPool's sake; envs here have no assets.
+            - ``base_path``: accepted for compatibility with EnvPool; envs here have no assets.
 
     Raises:
         ArgumentError: If there is no such task or env type, or a value makes no sense.
@@ -131,7 +131,7 @@ def _spec(task_id: Any, config: dict[str, Any], *, reset_returns_info: bool) -> 
 @cache
 def face_of(stem: str, env_type: str) -> type[EnvPool]:
     """The class of a kind of pool, such as ``CartPoleGymnasiumEnvPool``; the same for all pools of its kind."""
-    # Imported on demand: each face needs a library of its own.
+    # Imported on demand, since each face needs another library.
     base: type[EnvPool]
     if env_type == "dm":
         from shoal.faces.envpool.dm import DMEnvPool as base

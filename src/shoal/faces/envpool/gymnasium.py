@@ -20,8 +20,8 @@ _FLOAT32 = np.dtype(np.float32)
 class GymnasiumEnvPool(EnvPool, VectorEnv[Any, Any, Any], Env[Any, Any]):  # type: ignore[misc]
     """A pool with EnvPool's Gymnasium interface, made by ``make_gymnasium``.
 
-    It is a ``gymnasium.vector.VectorEnv``, with two differences that EnvPool makes: ``observation_space`` and
-    ``action_space`` are those of one env, and rewards are float32. As EnvPool's, it is a ``gymnasium.Env`` as well.
+    It is a ``gymnasium.vector.VectorEnv``, with two deviations taken from EnvPool: ``observation_space`` and
+    ``action_space`` are those of one env, and rewards are float32. Like EnvPool's, it is a ``gymnasium.Env`` as well.
 
     Attributes:
         single_observation_space: The observation space of one env.
@@ -45,8 +45,8 @@ class GymnasiumEnvPool(EnvPool, VectorEnv[Any, Any, Any], Env[Any, Any]):  # typ
             self.metadata["render_modes"] = [*modes, "human"]  # there is a window for envs that only draw
 
     def _step_result(self, batch: Batch) -> Any:
-        obs = batch.obs if self._convert is None else self._convert(batch.obs)
+        obs = self._given(batch.obs)
         return obs, batch.reward.astype(_FLOAT32), batch.terminated, batch.truncated, self._info(batch)
 
     def _reset_result(self, batch: Batch) -> Any:
-        return batch.obs if self._convert is None else self._convert(batch.obs), self._info(batch)
+        return self._given(batch.obs), self._info(batch)

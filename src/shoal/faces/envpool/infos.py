@@ -28,14 +28,14 @@ class InfoMaker:
 
     Every key is an array with one row per env, or a dict of those. What an env has not reported is zero (None for
     objects). Under the ``same_step`` rule, ``final_obs`` and ``final_info`` hold the last observation and info of the
-    episodes that this batch has ended, ``_final_obs`` says in which rows.
+    episodes that ended in this batch, and ``_final_obs`` says in which rows.
 
     Args:
         tree: The observation space of the pool.
         form: How observations are handed out.
         aliases: Further names of info fields; or numbers, which every step reports under that name; or functions of
             fields and rewards.
-        types: Of info fields that are handed out in another type than the env's own.
+        types: The types of info fields that are not handed out in the env's own type.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class InfoMaker:
         types: Mapping[str, np.dtype[Any]] = NO_TYPES,
     ) -> None:
         self._tree = tree
-        self._convert = form.convert
+        self._given = form.given
         self._aliases = aliases
         self._types = types
 
@@ -54,7 +54,7 @@ class InfoMaker:
         """The info of this batch."""
         ids: dict[str, Any] = {"env_id": batch.env_id, "players": {"env_id": batch.env_id.copy()}}
         if batch.fields or batch.infos or batch.finals:
-            # An env whose games go on over several episodes counts by itself.
+            # An env whose games go on over several episodes counts steps itself.
             steps = batch.fields.get(STEPS, batch.elapsed_step)
             reported = {name: value for name, value in self.reported(batch).items() if name not in (*ids, STEPS)}
             return {**ids, **reported, STEPS: steps}
@@ -79,18 +79,17 @@ class InfoMaker:
         return info
 
     def _finals(self, batch: Batch) -> dict[str, Any]:
-        # As many as there are observations, which may be more than there are envs.
+        # One row per observation, of which there may be more than envs.
         count = len(batch.reward)
-        # The observations of the batch have the structure that is needed, with a place for every row.
+        # The observations of the batch already have the structure that is needed, with a place for every row.
         columns = [_blank(column) for column in self._tree.flatten(batch.obs)]
         for row, (obs, _) in batch.finals.items():
             for column, value in zip(columns, self._tree.flatten(obs), strict=True):
                 column[row] = value
-        final_obs = self._tree.unflatten(columns)
         has_ended = np.zeros(count, np.bool_)
         has_ended[list(batch.finals)] = True
         finals: dict[str, Any] = {
-            "final_obs": final_obs if self._convert is None else self._convert(final_obs),
+            "final_obs": self._given(self._tree.unflatten(columns)),
             "_final_obs": has_ended,
         }
         last_infos = [(row, info) for row, (_, info) in batch.finals.items() if info]

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.build import make_pool
 from shoal.errors import ArgumentError, EnvConstructError
 from shoal.faces.envpool.config import NO_LIMIT, SAFETY
+from shoal.readiness import check_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shoal.faces.envpool.spec import EnvSpec
     from shoal.pool import Pool
+    from shoal.readiness import Ids
 
 _SEEDS = 2**32
 _LIMIT = "max_episode_steps"
@@ -34,7 +37,7 @@ def open_pool(spec: EnvSpec) -> Pool:
             num_workers=config["num_threads"] or None,
             batch_size=config["batch_size"],
             autoreset=config["autoreset"],
-            seed=_seed(config),
+            seed=unsigned(config["env_seed"] or config["seed"], None, config["num_envs"]),
             env_kwargs=_env_kwargs(spec),
             max_episode_steps=max(1, limit) if has_limit else None,
             affinity=_affinity(config),
@@ -55,23 +58,29 @@ def open_pool(spec: EnvSpec) -> Pool:
     return pool
 
 
-def _seed(config: Mapping[str, Any]) -> int | list[int]:
-    """Seeds as generators take them: EnvPool's may be negative."""
-    if config["env_seed"]:
-        return [seed % _SEEDS for seed in config["env_seed"]]
-    first: int = config["seed"]
-    return first if first >= 0 else [(first + i) % _SEEDS for i in range(config["num_envs"])]
+def unsigned(seed: Any, env_id: Ids, num_envs: int) -> Any:
+    """Seeds for all envs, or for those in ``env_id``, as generators take them, since EnvPool's may be negative."""
+    if np.ndim(seed):
+        return [own % _SEEDS if _is_negative(own) else own for own in seed]
+    if not _is_negative(seed):
+        return seed
+    ids = range(num_envs) if env_id is None else check_ids(env_id, num_envs)
+    return [(int(seed) + i) % _SEEDS for i in ids]
+
+
+def _is_negative(seed: Any) -> bool:
+    return isinstance(seed, (int, np.integer)) and bool(seed < 0)
 
 
 def _env_kwargs(spec: EnvSpec) -> Any:
-    """Keyword arguments for every env, or for each its own when only one of them has a window."""
+    """Keyword arguments for all envs, or a list with one dict per env if only one of them has a window."""
     rendering, task = spec.settings.rendering, spec.task
     kwargs = dict(spec.settings.env_kwargs)
     options, takes_any = task.options()
     if _LIMIT in options and not isinstance(task.env, RegisteredSpec):
-        # Its limit may be one of games that go on over several episodes.
+        # The limit may be that of games that go on over several episodes.
         kwargs[_LIMIT] = spec.settings.config[_LIMIT]
-    # EnvPool's own envs know how to be drawn by EnvPool's names.
+    # EnvPool's own envs have their drawing options under EnvPool's names.
     prefix = "render_" if "render_camera_id" in options else ""
     if rendering.camera_id is not None:
         if f"{prefix}camera_id" not in options and not takes_any:
@@ -80,7 +89,7 @@ def _env_kwargs(spec: EnvSpec) -> Any:
     if rendering.mode is None:
         return kwargs
     if task.is_native:
-        # It draws in any size, which is better than to change that of its pictures.
+        # A native env draws in any size, which is better than resizing its pictures.
         sizes = {f"{prefix}width": rendering.width, f"{prefix}height": rendering.height}
         kwargs.update({name: size for name, size in sizes.items() if size is not None and name in options})
     can_draw = (

@@ -1,14 +1,14 @@
-"""Actions of many players, made into what the pool takes: one row per env with a place for every player.
+"""Actions of many players, turned into what the pool takes: one row per env with a place for every player.
 
-A caller gives one action for each player row of the last batch of the envs that are to step, in the order in which
-they came. The actions of players who have left in it, or whose episode has ended, are ignored, and may be left out,
-all or none. Where at most one player per env is left to act, one action per env will do. In a dict,
+A caller gives one action for each player row of the last batch of the envs that are to step, in the order of those
+rows. The actions of players who left in that batch, or whose episode has ended, are ignored and may be left out, all
+of them or none. Where at most one player per env is left to act, one action per env will do. In a dict,
 
-    players.env_id    says for each action which env it is for, so that each env may have it one way or the other
-    players.id        says which player it is for, in any order; both come in info["players"]
+    players.env_id    says which env each action is for, so that every env may make that choice for itself
+    players.id        says which player each action is for, in any order; both come in info["players"]
 
-Actions that are sent before the last batch was received are for the players of the batch before it. Whoever joins in
-between does what comes closest to zero.
+Actions sent before the last batch was received are for the players of the batch before it. A player who joins in
+between takes the action that is closest to zero.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shoal.faces.envpool.players import Mask, Seats, player_spec
 from shoal.readiness import check_ids
 
 if TYPE_CHECKING:
-    from shoal.dispatch import Ids
+    from shoal.readiness import Ids
     from shoal.spec import EnvSpec
 
 Ints = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class PlayerActionReader(ActionReader):
 
     Args:
         spec: The contract of the envs.
-        seats: Who is to act in them.
+        seats: Which players are to act.
     """
 
     def __init__(self, spec: EnvSpec, seats: Seats) -> None:
@@ -52,7 +52,7 @@ class PlayerActionReader(ActionReader):
         """Actions and ids in the pool's form.
 
         Raises:
-            ActionError: If that cannot be; no env has moved.
+            ActionError: If there is no such form; no env has moved.
         """
         owners = places = None
         env_id = listed(env_id)
@@ -74,7 +74,7 @@ class PlayerActionReader(ActionReader):
         return self._tree.unflatten(stacked), env_id
 
     def _find(self, ids: Ints, count: int, owners: Any, places: Any) -> tuple[Ints, Ints, Any]:
-        """For each action its row among the ids and its player; and the order in which to take the actions."""
+        """For each action, its row among the ids and its player; and the order in which to take the actions."""
         shown, acting = self._seats.shown_NK[ids], self._seats.acting_NK[ids]
         if owners is None:
             if places is not None:
@@ -84,13 +84,13 @@ class PlayerActionReader(ActionReader):
         rows = self._rows_of(ids, owners, count)
         if places is not None:
             return rows, self._check_places(ids, rows, places, acting), slice(None)
-        # Within an env the order counts, the envs themselves may be mixed.
+        # Within an env the order counts; the envs themselves may be interleaved.
         order = np.argsort(rows, kind="stable")
         row, place = np.nonzero(self._match(ids, shown, acting, np.bincount(rows, minlength=len(ids))))
         return row, place, order
 
     def _infer(self, shown: Mask, acting: Mask, count: int) -> Mask:
-        """Whom so many actions are for."""
+        """The players that this many actions are for."""
         if count == shown.sum():
             return shown
         if count == acting.sum():
@@ -104,7 +104,7 @@ class PlayerActionReader(ActionReader):
         )
 
     def _match(self, ids: Ints, shown: Mask, acting: Mask, counts: Ints) -> Mask:
-        """Whom the actions are for when each env has so many of them."""
+        """The players that the actions are for if each env has this many of them."""
         num_shown, num_acting = shown.sum(axis=1), acting.sum(axis=1)
         is_single = (counts == 1) & (num_acting <= 1)
         for_shown, for_acting = counts == num_shown, counts == num_acting
@@ -144,7 +144,7 @@ class PlayerActionReader(ActionReader):
 
 
 def _one_each(acting: Mask) -> Mask:
-    """The one who is to act in each env; where nobody is, the first, whose action is ignored."""
+    """The player who is to act in each env; where there is none, the first, whose action is ignored."""
     mask = acting.copy()
     mask[~acting.any(axis=1), 0] = True
     return mask

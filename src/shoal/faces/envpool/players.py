@@ -1,10 +1,10 @@
 """Rows of players: what EnvPool makes of envs in which several play.
 
     the pool has     one row per env, whose observation has a place for every player (``shoal.adapters.pettingzoo``)
-    EnvPool has      one row per player who is in the game for what each observes and earns, one per env for the rest
+    EnvPool has      observations and rewards with one row per player in the game, everything else with one per env
 
-``PlayerPool`` stands before the pool and turns its batches into the second form. ``Seats`` remembers who had a row in
-the last batch of each env, which is what the next actions are for.
+``PlayerPool`` stands in front of the pool and turns its batches into the second form. ``Seats`` remembers who had a
+row in the last batch of each env, because the next actions are for those players.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from shoal.faces.envpool.arrayspec import INT32
 from shoal.faces.envpool.infos import InfoMaker, without_masks
 
 if TYPE_CHECKING:
-    from shoal.dispatch import Ids, Options
     from shoal.pool import Pool
+    from shoal.readiness import Ids, Options
     from shoal.seeding import Seed
     from shoal.spec import EnvSpec
 
@@ -33,7 +33,7 @@ class PlayerBatch(Batch):
     """A batch whose ``obs``, ``reward`` and ``finals`` have one row per player; everything else has one per env.
 
     Attributes:
-        players: What else there is of each player row: ``env_id``, ``id``, ``terminated``, ``truncated``, and what the
+        players: What else belongs to each player row: ``env_id``, ``id``, ``terminated``, ``truncated``, and what the
             players report.
     """
 
@@ -41,7 +41,7 @@ class PlayerBatch(Batch):
 
 
 class PlayerInfoMaker(InfoMaker):
-    """Makes the info of a batch with players, in ``info["players"]``. ``final_obs`` has one row per player."""
+    """Makes the info of a batch, with the players in ``info["players"]``. ``final_obs`` has one row per player."""
 
     def __call__(self, batch: Batch) -> dict[str, Any]:
         """The info of this batch."""
@@ -55,7 +55,7 @@ class PlayerInfoMaker(InfoMaker):
 
 
 class Seats:
-    """Whom the next actions of each env are for.
+    """Which players the next actions of each env are for.
 
     Attributes:
         shown_NK: Players who had a row in the env's last batch; all of them if there was none.
@@ -67,17 +67,17 @@ class Seats:
         self.acting_NK = np.zeros((num_envs, num_players), np.bool_)
 
     def note_received(self, env_id: npt.NDArray[np.int32], shown: Mask, acting: Mask) -> None:
-        """A batch has come back."""
+        """Note that a batch has come back."""
         self.shown_NK[env_id] = shown
         self.acting_NK[env_id] = acting
 
     def note_sent(self, env_id: Ids) -> None:
-        """Actions were sent: where nobody was left to take them, an episode begins, and anybody may be in it."""
+        """Note that actions were sent: where nobody was left to act, an episode begins, and anybody may be in it."""
         ids = np.arange(len(self.acting_NK)) if env_id is None else np.asarray(env_id)
         self._expect_all(ids[~self.acting_NK[ids].any(axis=1)])
 
     def note_reset(self) -> None:
-        """All envs were told to begin an episode."""
+        """Note that all envs were told to begin an episode."""
         self._expect_all(slice(None))
 
     def _expect_all(self, ids: Any) -> None:
@@ -89,7 +89,7 @@ class PlayerPool:
     """A pool of multi-player envs that hands out player rows; actions still have a place for every player.
 
     Attributes:
-        seats: Whom the next actions are for.
+        seats: Which players the next actions are for.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -132,11 +132,11 @@ class PlayerPool:
         return seated
 
     def _seat(self, batch: Batch) -> tuple[PlayerBatch, Mask, Mask]:
-        """The batch by players, who is in it, and who is to act next."""
+        """The batch with player rows, which players are in it, and which are to act next."""
         table = batch.obs
         alive, terminated, truncated = (table[name].astype(np.bool_) for name in ("alive", "terminated", "truncated"))
         reward = table["reward"]
-        # The pool's own time limit ends the episode of everybody who is still there.
+        # The pool's own time limit ends the episode of every player who is still in the game.
         is_cut = batch.truncated[:, None] & ~terminated
         if batch.finals:
             is_cut[list(batch.finals)] = False
@@ -144,7 +144,7 @@ class PlayerPool:
         acting = alive & ~(terminated | truncated)
         shown = alive
         if batch.finals:
-            # These rows show the next episode already; how the last one ended is in what is kept of it.
+            # These rows show the next episode already; how the last one ended is in the finals.
             shown = alive.copy()
             for row, (last, _) in batch.finals.items():
                 was_alive = last["alive"].astype(np.bool_)
@@ -175,7 +175,7 @@ class PlayerPool:
         return seated, shown, acting
 
     def _add_infos(self, batch: Batch, seated: PlayerBatch, shown: Mask) -> None:
-        """Give each player row what its player had to say; the rest belongs to the env."""
+        """Give each player row what its player reported; the rest belongs to the env."""
         row_of = (np.cumsum(shown) - 1).reshape(shown.shape)
         reports: list[tuple[int, dict[str, Any]]] = []
         rest: list[tuple[int, dict[str, Any]]] = []
@@ -202,5 +202,5 @@ class PlayerPool:
 
 
 def player_spec(spec: EnvSpec) -> EnvSpec:
-    """The contract of one player: that of the env, where it has only one."""
+    """The contract of one player: that of the env if it has only one player."""
     return spec if spec.player is None else spec.player

@@ -45,7 +45,7 @@ def _camera(face: EnvPool, camera_id: int | None) -> tuple[int, ...]:
     if "camera_id" in options and task.is_native:
         return (int(camera_id),)
     if camera_id in (-1, 0) and not {"camera_id", "render_camera_id"} & options.keys():
-        return ()  # it has one view
+        return ()  # there is only one view
     raise ArgumentError("camera_id: a camera is chosen when the pool is made, with render_camera_id")
 
 
@@ -57,7 +57,7 @@ def _frame(picture: Any, pool: Pool) -> npt.NDArray[np.uint8]:
 
 
 def _sized(frame: npt.NDArray[np.uint8], rendering: Rendering) -> npt.NDArray[np.uint8]:
-    """The frame in the wanted size: each pixel is the nearest one of the original."""
+    """The frame in the wanted size: each pixel is the nearest one in the original."""
     height, width = rendering.height or frame.shape[0], rendering.width or frame.shape[1]
     if (height, width) == frame.shape[:2]:
         return frame
@@ -67,5 +67,5 @@ def _sized(frame: npt.NDArray[np.uint8], rendering: Rendering) -> npt.NDArray[np
 
 
 def _nearest(count: int, size: int) -> npt.NDArray[np.int64]:
-    """Which of ``size`` pixels lies under the middle of each of ``count``."""
+    """Which of ``size`` pixels is under the centre of each of ``count``."""
     return (np.arange(count) * 2 + 1) * size // (2 * count)

@@ -34,7 +34,8 @@ _ID = ArraySpec(INT32, [], 0, _INT.max)
 _BOOL = np.dtype(np.bool_)
 _FLAG = ArraySpec(_BOOL, [], False, True)
 _FLOAT32 = np.dtype(np.float32)
-_TOLD_ANYWAY = ("elapsed_step", "discount")  # of every env, whether or not it counts and discounts by itself
+_FLAGS = ("terminated",)  # whole numbers that are 0 or 1
+_TOLD_ANYWAY = ("elapsed_step", "discount")  # for every env, whether or not it counts and discounts itself
 
 
 class EnvSpec:
@@ -43,13 +44,13 @@ class EnvSpec:
     It can be pickled, and ``make`` takes it in place of a task id.
 
     Attributes:
-        found: What was asked for.
-        task: What is made: the same, as the engine serves it.
-        given: The keyword arguments it is made with.
-        settings: Those, checked and completed.
+        found: The task that was asked for.
+        task: The task that is made: ``found`` as the engine serves it.
+        given: The keyword arguments that it is made with.
+        settings: The same arguments, checked and completed.
 
     Args:
-        found: What is to be made.
+        found: The task to make.
         given: Keyword arguments of ``make``.
         reset_returns_info: The value of ``gym_reset_return_info`` if it is not given.
     """
@@ -61,7 +62,7 @@ class EnvSpec:
         self.given = dict(given)
         self._reset_returns_info = reset_returns_info
         if given.get("seed", 0) is None:
-            # Whoever makes a pool of this spec again, in whatever process, gets the seed that was drawn.
+            # Every other pool made from this spec, in whatever process, gets the seed that was drawn.
             self.given["seed"] = self.settings.config["seed"]
 
     def __reduce__(self) -> tuple[type[EnvSpec], tuple[Any, ...]]:
@@ -97,7 +98,7 @@ class EnvSpec:
 
     @property
     def action_space(self) -> Space[Any]:
-        """What one env takes, or one player where there are several."""
+        """The actions of one env, or of one player where there are several."""
         return player_spec(self.core).action.space
 
     @property
@@ -117,7 +118,7 @@ class EnvSpec:
         return observation_spec(self)
 
     def action_spec(self) -> Any:
-        """What one env takes, as a dm_env spec, or as nested namedtuples of them."""
+        """The action of one env, as a dm_env spec, or as nested namedtuples of them."""
         from shoal.faces.envpool.dm_specs import action_spec
 
         return action_spec(self)
@@ -162,7 +163,7 @@ class EnvSpec:
 
     @cached_property
     def core(self) -> CoreSpec:
-        """The contract of the env, read off an env that is built for this purpose unless a pool has set it."""
+        """The contract of the env, read from an env that is built for this purpose unless a pool has set it."""
         if self.native_kind is not None:
             return self.learn(self.native_kind.describe(self.task.id))
         env = adapt(recipe_for(self.task.env, 1, self.settings.env_kwargs).factories[0]())
@@ -173,7 +174,7 @@ class EnvSpec:
                 env.close()
 
     def learn(self, core: CoreSpec) -> CoreSpec:
-        """Take over the contract of the env, and complete the config with what only the env can tell.
+        """Take over the contract of the env, and complete the config with what only the env knows.
 
         Raises:
             ArgumentError: If more play than ``max_num_players``.
@@ -189,13 +190,13 @@ class EnvSpec:
 
     @property
     def _num_players(self) -> int:
-        """How many play in one env. Only envs of which it cannot be known otherwise are built to be asked."""
+        """How many play in one env. An env is built to find out only if there is no other way."""
         is_single = self.task.is_compiled or self.task.is_native or isinstance(self.task.env, RegisteredSpec)
         return 1 if is_single else max(1, len(self.core.players))
 
     @property
     def needs_window(self) -> bool:
-        """Whether the env is to be shown, and only draws."""
+        """Whether the env is to be shown, but can only draw pictures."""
         return self.settings.rendering.mode == "human" and (self.task.is_compiled or self.task.is_native)
 
     @cached_property
@@ -205,7 +206,7 @@ class EnvSpec:
 
     @cached_property
     def info_fields(self) -> tuple[Field, ...]:
-        """Info fields that come with every row, whoever runs the env."""
+        """Info fields that come with every row, whatever runs the env."""
         if self.task.is_compiled:
             fields: tuple[Field, ...] = self.task.env(**self.settings.env_kwargs).info_fields()
             types = info_types(self.task)
@@ -229,6 +230,8 @@ class EnvSpec:
 def _describe_field(field: Field) -> ArraySpec:
     kind = field.dtype.kind
     low, high = (False, True) if kind == "b" else (-np.inf, np.inf)
+    if kind in "iu" and field.name in _FLAGS:
+        return ArraySpec(field.dtype, [-1], 0, 1, is_discrete=True)
     if kind in "iu":
         low, high = np.iinfo(field.dtype).min, np.iinfo(field.dtype).max
     return ArraySpec(field.dtype, list(field.shape) or [-1], low, high)

@@ -1,4 +1,4 @@
-"""Nested dicts as namedtuples, the form in which dm_env's dialect shows them."""
+"""Nested dicts as namedtuples, the form that dm_env's dialect uses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def as_tuple(name: str, items: Mapping[str, Any]) -> Any:
-    """A mapping as a namedtuple, dicts within it likewise.
+    """A mapping as a namedtuple, and dicts within it likewise.
 
-    Names that Python does not allow are changed: ``"arm/pos"`` becomes ``arm_pos``, and ``"_final_obs"``, which says
-    where there is one, ``has_final_obs``.
+    Names that a namedtuple does not allow are changed: ``"arm/pos"`` becomes ``arm_pos``, and ``"_final_obs"``, which
+    says where there is one, becomes ``has_final_obs``.
 
     Example:
         >>> as_tuple("State", {"obs": 1, "players": {"env_id": 0}})
@@ -28,7 +28,7 @@ def as_tuple(name: str, items: Mapping[str, Any]) -> Any:
 
 @lru_cache(maxsize=256)
 def tuple_type(name: str, keys: tuple[str, ...]) -> Any:
-    """The type for these keys; equal keys get the same one."""
+    """The type for these keys; equal keys get the same type."""
     return namedtuple(name, [field_name(key) for key in keys], rename=True)
 
 

@@ -1,4 +1,4 @@
-"""A window for envs that draw pictures and do not show them: compiled ones, and those of native simulators."""
+"""A window for envs that draw pictures but do not show them: compiled envs, and those of native simulators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shoal.errors import BackendUnavailable
 
 
 class Window:
-    """Shows one picture after another. It opens with the first."""
+    """Shows one picture after another; it opens with the first."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -31,7 +31,7 @@ class Window:
         pygame.display.flip()
 
     def close(self) -> None:
-        """Close it, if it is open."""
+        """Close the window, if it is open."""
         if self._screen is not None:
             self._screen = None
             _pygame().display.quit()

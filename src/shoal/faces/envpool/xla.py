@@ -1,10 +1,10 @@
 """A pool inside compiled JAX code: ``handle, recv, send, step = envs.xla()``.
 
-The envs stay where they are; JAX calls back to them from its compiled code. What keeps the calls in order is the
-handle: each takes it and returns the next one, so a later call waits for an earlier one, also inside ``jit``,
+The envs stay where they are; JAX calls back to them from its compiled code. The handle keeps the calls in order: each
+call takes a handle and returns the next one, so a later call waits for an earlier one, even inside ``jit``,
 ``fori_loop`` and ``scan``. Every batch has ``batch_size`` rows.
 
-JAX has to know all shapes beforehand, so infos have the ids, the counts and the fields of compiled envs, and not what
+JAX has to know all shapes beforehand, so infos have the ids, the counts and the fields of compiled envs, but not what
 Python envs report now and then.
 """
 
@@ -69,7 +69,7 @@ def xla_functions(face: EnvPool) -> Functions:
 
 
 def _in_form(form: Any, value: Any) -> Any:
-    """The parts of a result that have a fixed form, in the types that JAX has for them."""
+    """The parts of a result that have a fixed form, in JAX's types."""
     if isinstance(form, dict):
         return {key: _in_form(part, value[key]) for key, part in form.items()}
     if isinstance(form, tuple):

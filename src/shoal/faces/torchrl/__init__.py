@@ -12,16 +12,16 @@
     native           PendulumEnv, TicTacToeEnv, FinancialRegimeEnv, LLMHashingEnv, ChessEnv
     model_based      ModelBasedEnvBase, DreamerEnv, DreamerDecoder
     checking         check_env_specs
-    bridge           to_torchrl: an env that TorchRL's collectors and losses take for their own
+    bridge           to_torchrl: an env that TorchRL's own collectors and losses accept
 
-Every name is also here, and is loaded when it is first asked for:
+Every name is also exported here, and loaded on first use:
 
     >>> from shoal.faces.torchrl import Bounded, Composite, OneHot
     >>> spec = Composite(action=OneHot(3), speed=Bounded(-1, 1, shape=(2,)))
     >>> spec.is_in(spec.rand())
     True
 
-It needs torch and tensordict (``pip install 'shoal[torch]'``), and not TorchRL.
+The package needs torch and tensordict (``pip install 'shoal[torch]'``), but not TorchRL.
 """
 
 from __future__ import annotations
@@ -224,10 +224,10 @@ _NAMES_OF = {
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES_OF.items() for name in names}
 
-# Modules of TorchRL's by its names for them.
+# TorchRL's names for some of its modules, each with the module that holds its contents here.
 _PARTS = {"model_based": "model_based", "transforms": "transforms", "utils": "mdp"}
 
-# Whether worker processes leave out warnings; set it to False to see them.
+# Whether worker processes suppress warnings; set it to False to see them.
 filter_warnings_subprocess = True
 
 _WITHOUT_JAX = find_spec("jax") is None

@@ -1,7 +1,7 @@
-"""The way to TorchRL itself: an env of its own class over an env of this library's.
+"""The bridge to TorchRL itself: a genuine TorchRL env over one of this library's envs.
 
-Collectors, losses, trainers and replay buffers of TorchRL take what ``to_torchrl`` returns for one of their envs; the
-envs behind it run in a pool. TorchRL is loaded when this is called, and not before.
+TorchRL's collectors, losses, trainers and replay buffers treat what ``to_torchrl`` returns as one of their own envs;
+the envs behind it run in a pool. TorchRL is imported when ``to_torchrl`` is called, and not before.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def to_torchrl(env: Any, **options: Any) -> ShoalEnv:
     """A genuine ``torchrl.envs.EnvBase`` over an env or a pool.
 
     Args:
-        env: An env of this dialect (``GymEnv``, ``ParallelEnv``, ``AsyncEnvPool`` ...), a pool, a vector env or an env
-            of Gymnasium's. It is closed when the result is.
-        **options: For pools and envs of Gymnasium's: arguments of ``GymWrapper``, such as
+        env: An env of this dialect (``GymEnv``, ``ParallelEnv``, ``AsyncEnvPool`` ...), a pool, a vector env or a
+            Gymnasium env. It is closed when the result is.
+        **options: For pools and Gymnasium envs: arguments of ``GymWrapper``, such as
             ``categorical_action_encoding``.
 
     Raises:
@@ -35,13 +35,13 @@ def to_torchrl(env: Any, **options: Any) -> ShoalEnv:
     """
     if find_spec("torchrl") is None:
         raise BackendUnavailable("the bridge to TorchRL needs TorchRL: pip install torchrl")
-    from shoal.faces.torchrl.bridge_env import ShoalEnv
+    from shoal.faces.torchrl.bridge_env import bridged
     from shoal.faces.torchrl.env_base import EnvBase
 
     if isinstance(env, EnvBase):
         if options:
             raise TypeError(f"{type(env).__name__} has its options already: {sorted(options)}")
-        return ShoalEnv(env)
+        return bridged(env)
     from shoal.faces.torchrl.gym import GymWrapper
 
-    return ShoalEnv(GymWrapper(env, **options))
+    return bridged(GymWrapper(env, **options))

@@ -1,4 +1,4 @@
-"""ShoalEnv: an env of TorchRL's class whose steps are made by an env of this library's. It imports TorchRL."""
+"""ShoalEnv: a TorchRL env whose steps are made by one of this library's envs; this module imports TorchRL."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 from torchrl.envs import EnvBase as TorchRLEnvBase
 
 from shoal.faces.torchrl.bridge_specs import to_torchrl_spec
+from shoal.faces.torchrl.env_base import EnvBase
+from shoal.faces.torchrl.transforms.transformed_env import TransformedEnv
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
-
-    from shoal.faces.torchrl.env_base import EnvBase
 
 
 class ShoalEnv(TorchRLEnvBase):
     """A ``torchrl.envs.EnvBase`` over an env of this dialect; see `to_torchrl`.
 
     Attributes:
-        shoal_env: The env behind it. What this one does not have, it is asked for.
+        shoal_env: The env behind it, which supplies the public attributes that are missing here.
     """
 
     def __init__(self, env: EnvBase) -> None:
@@ -35,7 +35,7 @@ class ShoalEnv(TorchRLEnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         env = self.shoal_env
-        # A copy: the step writes "next" into what it is given, which is TorchRL's to do.
+        # A copy: our step writes "next" into what it is given, but here that is TorchRL's job.
         stepped = env.step(self._there(tensordict.copy()))
         return self._here(stepped.get("next"))
 
@@ -74,3 +74,25 @@ class ShoalEnv(TorchRLEnvBase):
             if name.startswith("_") or "shoal_env" not in self.__dict__:
                 raise
             return getattr(self.__dict__["shoal_env"], name)
+
+
+class ChoosingShoalEnv(ShoalEnv):
+    """A `ShoalEnv` over an env that draws random actions in its own way: it knows which are legal.
+
+    It is a class of its own because TorchRL lets transforms change actions only where ``rand_action`` is its own.
+    """
+
+    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Write a random action of the env behind this one, which knows what is legal, into ``tensordict``."""
+        given = None if tensordict is None else self._there(tensordict.copy())
+        drawn = self._here(self.shoal_env.rand_action(given).select(*self.action_keys))
+        return drawn if tensordict is None else tensordict.update(drawn)
+
+
+def bridged(env: EnvBase) -> ShoalEnv:
+    """A genuine TorchRL env over an env of this dialect."""
+    inside = env
+    while isinstance(inside, TransformedEnv):
+        inside = inside.base_env
+    is_choosing = type(inside).rand_action is not EnvBase.rand_action
+    return ChoosingShoalEnv(env) if is_choosing else ShoalEnv(env)

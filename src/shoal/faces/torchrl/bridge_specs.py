@@ -1,4 +1,4 @@
-"""Specs of this library's as specs of TorchRL's. It imports TorchRL: only the bridge does so."""
+"""This library's specs as TorchRL specs; only the modules of the bridge, such as this one, import TorchRL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.faces.torchrl import specs
 
 
 def to_torchrl_spec(spec: Any) -> Any:
-    """The same spec as a spec of TorchRL's.
+    """The same spec as a TorchRL spec.
 
     Raises:
         SpecError: TorchRL has no such spec.
@@ -25,7 +25,7 @@ def to_torchrl_spec(spec: Any) -> Any:
         entries = {name: to_torchrl_spec(child) for name, child in spec.items()}
         return data.Composite(entries, shape=spec.shape, device=spec.device)
     form = {"shape": spec.shape, "device": spec.device, "dtype": spec.dtype}
-    # Binary is a Categorical, and comes before it.
+    # Binary is a subclass of Categorical, so it is checked first.
     if isinstance(spec, specs.Binary):
         return data.Binary(**form)
     if isinstance(spec, specs.Categorical):
@@ -51,7 +51,7 @@ def _stacked(spec: Any) -> Any:
     try:
         stacked = torch.stack(members, spec.stack_dim)
         if isinstance(spec, specs.StackedComposite):
-            list(stacked.keys(True))  # TorchRL stacks the entries when they are asked for
+            list(stacked.keys(True))  # TorchRL stacks the entries only when they are accessed
         return stacked
     except RuntimeError as error:
         raise SpecError(f"TorchRL cannot stack specs of different kinds: {spec!r}") from error

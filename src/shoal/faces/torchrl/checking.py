@@ -29,19 +29,19 @@ def check_env_specs(
     tensordict: TensorDictBase | None = None,
     break_when_any_done: bool | Literal["both"] | None = None,
 ) -> None:
-    """Make a few random steps and see whether the data is what the specs say.
+    """Take a few random steps and check the data against the specs.
 
     Args:
         env: The env.
         return_contiguous: Whether the rollout has to be one dense TensorDict.
-        check_dtype: Whether dtypes have to be right, too.
-        seed: Seeds the env, and torch for the time of the check.
+        check_dtype: Whether dtypes have to match, too.
+        seed: Seeds the env, and torch for the duration of the check.
         tensordict: Passed to the reset, for envs that need something in it.
-        break_when_any_done: Passed to the rollout; ``"both"`` makes one of each kind.
+        break_when_any_done: Passed to the rollout; ``"both"`` runs one rollout of each kind.
 
     Raises:
         AssertionError: Keys, shapes, dtypes or values are not as declared. The message lists each key with what was
-            expected and what was found. If no two steps are alike, it is a RuntimeError too.
+            expected and what was found. If the steps cannot be stacked, it is a RuntimeError too.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv
@@ -93,7 +93,7 @@ def _faults(env: EnvBase, data: TensorDictBase, check_dtype: bool) -> Iterator[s
 
 
 def _differences(fake: Any, real: Any, path: Path, extra: set[Path], check_dtype: bool) -> Iterator[str]:
-    """Keys, shapes and dtypes that are not those of the example."""
+    """Keys, kinds and dtypes that differ from those of the example."""
     lazy = next((td for td in (fake, real) if isinstance(td, LazyStackedTensorDict)), None)
     if lazy is not None:
         for at, parts in enumerate(zip(fake.unbind(lazy.stack_dim), real.unbind(lazy.stack_dim), strict=True)):
@@ -118,7 +118,7 @@ def _differences(fake: Any, real: Any, path: Path, extra: set[Path], check_dtype
 
 
 def _strays(env: EnvBase, step: TensorDictBase, check_dtype: bool) -> Iterator[str]:
-    """Shapes and values that are not in their specs."""
+    """Shapes and values that lie outside their specs."""
     root = (_unmasked(env.full_action_spec), env.full_state_spec, env.full_done_spec, env.full_observation_spec)
     for spec in root:
         yield from _outside(spec, step, (), check_dtype)
@@ -127,7 +127,7 @@ def _strays(env: EnvBase, step: TensorDictBase, check_dtype: bool) -> Iterator[s
 
 
 def _unmasked(spec: Any) -> Any:
-    """A spec without masks: those of actions are of the step that comes next, and not of the one that was made."""
+    """A spec without masks: action masks apply to the step to come, not to the one that was taken."""
     unmasked = spec.clone()
     for leaf in list(_masked_leaves(unmasked)):
         leaf.update_mask(None)

@@ -1,7 +1,7 @@
 """Values of Gymnasium spaces as tensors, and tensors as values that ``step`` takes.
 
 A codec goes both ways between what an env gives or takes and the layout that the spec of the same space declares. It is
-made once per env (``codec_for``), and decides then what would otherwise be decided at every step:
+built once per env, by ``codec_for``, and settles then what would otherwise be decided at every step:
 
     space            spec                     read                             write
     Box              Bounded, Unbounded       a copy of the array              a copy of the tensor
@@ -15,9 +15,9 @@ made once per env (``codec_for``), and decides then what would otherwise be deci
     Sequence         a leading dim of -1      stacked                          an array, or a tuple of items
     other            whatever it is           the spec's own ``encode``        the spec's own ``to_numpy``
 
-What ``read`` returns shares no memory with what it was given, unless that is known to belong to nobody (``owned``):
-an env that reuses its buffers cannot change a result that was handed out before. Everything works for a batch of values
-as well, where each has leading dims.
+What ``read`` returns shares no memory with its argument, unless nobody else will ever write to that (``owned``): an env
+that reuses its buffers cannot change a result that was handed out before. Everything also works on batches of values,
+which have leading dims.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def codec_for(space: spaces.Space[Any], spec: TensorSpec, path: str, batch: tupl
 
 
 def plain(value: Any) -> Any:
-    """A value that an env returned, without tensors: numpy would warn of them."""
+    """A value that an env returned, without tensors: numpy would warn about them."""
     return array_of(value, "observation") if isinstance(value, torch.Tensor) else value
 
 
@@ -92,12 +92,12 @@ def array_of(tensor: torch.Tensor, path: str) -> Array:
 
 
 class Codec:
-    """What one space and its spec have to do with each other."""
+    """The translation between the values of one space and those of its spec."""
 
     path: str
 
     def read(self, value: Any, owned: bool = False) -> Any:
-        """The value of an env as the spec has it: a tensor, a dict of them, or non-tensor data.
+        """The value of an env in the form of the spec: a tensor, a dict of them, or non-tensor data.
 
         Args:
             value: What the env returned.
@@ -111,7 +111,7 @@ class Codec:
 
 
 class _Arrays(Codec):
-    """Codecs whose both sides are arrays of a fixed shape."""
+    """The base of codecs with arrays of a fixed shape on both sides."""
 
     def __init__(self, space: spaces.Space[Any], spec: TensorSpec, path: str, batch: tuple[int, ...]) -> None:
         self.path = path
@@ -119,7 +119,7 @@ class _Arrays(Codec):
         self.plain_shape = (*batch, *(space.shape or ()))
         self.dtype = numpy_dtype(spec.dtype)
         self.space_dtype = space.dtype or self.dtype
-        # A scalar is handed on as one: tables are looked up with it.
+        # A scalar action stays a scalar: envs look things up in tables with it.
         self.is_scalar = not self.plain_shape
 
     def _reshaped(self, array: Array, shape: tuple[int, ...], error: type[SpecError | ActionError]) -> Array:
@@ -129,7 +129,7 @@ class _Arrays(Codec):
             raise error(f"{self.path}: expected shape {shape}, got {array.shape}") from None
 
     def _given(self, data: Any) -> Array:
-        """The array of a tensor that is to be an action, in the shape of the spec."""
+        """The array of a tensor that becomes an action, in the shape of the spec."""
         array = array_of(data, self.path)
         return array if array.shape == self.shape else self._reshaped(array, self.shape, ActionError)
 
@@ -186,7 +186,7 @@ class OneHotCodec(IntegerCodec):
             if not 0 <= value < self.size:
                 raise SpecError(f"{self.path}: {value} is not one of the {self.size} values of its space")
             row = np.zeros(self.size, self.dtype)
-            row[int(value)] = 1  # numpy takes a bool for a mask
+            row[int(value)] = 1  # numpy would take a bool for a mask
             return from_numpy(row)
         rows = (np.asarray(value).reshape(*self.shape[:-1], 1) == self._values).astype(self.dtype)
         return from_numpy(rows)
@@ -269,7 +269,7 @@ class TupleCodec(Codec):
 
 
 class DictCodec(Codec):
-    """Dict: each value under its key. ``state`` is called ``observation`` where the env has no other observation."""
+    """Dict: each value under its key; ``state`` is called ``observation`` where the env has no other observation."""
 
     def __init__(self, space: spaces.Dict, spec: Composite, path: str, batch: tuple[int, ...]) -> None:
         self.path = path
@@ -286,7 +286,7 @@ class DictCodec(Codec):
         return build(self.entries(value, owned), self._batch)
 
     def entries(self, value: Any, owned: bool = False) -> dict[str, Any]:
-        """The same as a plain dict."""
+        """What ``read`` returns, as a plain dict."""
         try:
             return {name: part.read(value[key], owned) for key, name, part in self._parts}
         except KeyError as error:
@@ -331,13 +331,13 @@ class SpecCodec(Codec):
 
 
 def start_of(space: Any) -> Any:
-    """Where a discrete space begins to count; None if at 0."""
+    """The first value of a discrete space, or of each of its components; None if it is 0."""
     start = getattr(space, "start", None)
     return None if start is None or not np.any(start) else start
 
 
 def entry(data: Any, key: str, path: str) -> Any:
-    """An entry of a TensorDict, as cheaply as it can be had."""
+    """An entry of a TensorDict, got as cheaply as possible."""
     inside = entries_of(data)
     found = data.get(key, None) if inside is None else inside.get(key)
     if found is None:
@@ -351,7 +351,7 @@ def leaves_of(spec: TensorSpec) -> list[Any]:
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """The numpy dtype of a torch one."""
+    """The numpy counterpart of a torch dtype."""
     if dtype is None:
         return np.dtype(object)
     found: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype

@@ -1,4 +1,4 @@
-"""A spec from an example: what make_composite_from_td is for."""
+"""make_composite_from_td: a spec from an example."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.faces.torchrl.specs import Composite, NonTensor, Unbounded
 def make_composite_from_td(
     data: TensorDictBase, *, unsqueeze_null_shapes: bool = True, dynamic_shape: bool = False
 ) -> Composite:
-    """A Composite that the TensorDict is in: Unbounded leaves, and NonTensor ones for what is no tensor.
+    """A Composite that contains the TensorDict: Unbounded leaves for tensors, NonTensor leaves for the rest.
 
     Args:
         data: The example.

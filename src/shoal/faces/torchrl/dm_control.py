@@ -1,4 +1,4 @@
-"""dm_control's envs, and all others that speak dm_env, in TorchRL's dialect.
+"""dm_control's envs, and all others with dm_env's interface, in TorchRL's dialect.
 
 The entries of an observation keep their names and dtypes. A step that is the last of its episode terminates it if its
 discount is 0, and truncates it otherwise.
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class DMControlWrapper(GymLikeEnv):
-    """An env of dm_control's, or any other ``dm_env.Environment``.
+    """A dm_control env, or any other ``dm_env.Environment``.
 
     Args:
         env: The env.
-        from_pixels: Whether to observe pictures, as ``"pixels"``. The env needs a ``physics``, as dm_control's have.
+        from_pixels: Whether to observe pictures, as ``"pixels"``. The env needs a ``physics``, like dm_control's.
         pixels_only: Whether these pictures take the place of the observation.
         render_kwargs: Arguments for ``physics.render``: ``height``, ``width``, ``camera_id``.
         camera_id: Which camera draws the pictures.
         categorical_action_encoding: Whether discrete actions are integers; otherwise they are one-hot.
-        frame_skip: How often each action is repeated.
+        frame_skip: How many times each action is applied.
         **kwargs: See ``EnvWrapper``.
 
     Example:
@@ -165,7 +165,7 @@ class DMControlEnv(DMControlWrapper):
     Args:
         env_name: The domain, such as ``"cheetah"``.
         task_name: The task, such as ``"run"``.
-        **kwargs: See ``DMControlWrapper``; what that does not know is handed on to the task.
+        **kwargs: See ``DMControlWrapper``; arguments that it does not know are passed on to the task.
 
     Example:
         >>> from shoal.faces.torchrl import DMControlEnv
@@ -202,7 +202,7 @@ def _library() -> ModuleType:
 
 
 def spec_of(spec: Any, is_categorical: bool, device: Any) -> TensorSpec:
-    """The spec of a dm_env spec, nested or not. What has no dims gets one, but for integers that count."""
+    """The spec for a dm_env spec, nested or not; scalars get one dim, except discrete values as integers."""
     if isinstance(spec, Mapping):
         return Composite({key: spec_of(child, is_categorical, device) for key, child in spec.items()}, device=device)
     if hasattr(spec, "num_values"):

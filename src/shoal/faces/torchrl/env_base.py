@@ -1,4 +1,4 @@
-"""EnvBase: what every env of TorchRL's dialect is.
+"""EnvBase: the base class of every env in TorchRL's dialect.
 
 A subclass sets its specs in ``__init__`` and says how it resets, steps and is seeded. What it returns is completed
 (done flags, shapes) and merged with what it was given:
@@ -70,7 +70,8 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         run_type_checks: Whether the dtypes of what ``_step`` returns are compared with the specs.
         allow_done_after_reset: Whether a reset may return an episode that has already ended.
         spec_locked: Whether the specs are locked once the env is built.
-        auto_reset: The env resets itself inside ``_step``; it comes wrapped in an `AutoResetEnv`.
+        auto_reset: Whether the env resets itself inside ``_step``; the constructor then returns it wrapped in an
+            `AutoResetEnv`.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         super().__init_subclass__(**kwargs)
         declared = cls.__dict__.get("batch_locked")
         if isinstance(declared, bool):
-            # Kept under another name, so that the property goes on refusing to be set.
+            # Kept under another name, so that the property still refuses to be set.
             cls._batch_locked = declared
             del cls.batch_locked
 
@@ -129,16 +130,16 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         storing_device: torch.device | str | int | None = None,
         set_state: bool | None = None,
     ) -> TensorDictBase:
-        """Make steps in a row.
+        """Make up to ``max_steps`` steps in a row.
 
         Args:
             max_steps: How many steps at most.
-            policy: Chooses the actions, at random when None; see `policy_for` for what can be one.
+            policy: Chooses the actions, at random when None; see `policy_for` for what qualifies.
             callback: Called with the env and its data after every step but the last.
             actions: Actions to take instead of a policy's; there are no more steps than actions.
-            auto_reset: Whether to begin with a reset; without, ``tensordict`` says where the env is.
+            auto_reset: Whether to begin with a reset; without one, ``tensordict`` says where the env is.
             auto_cast_to_device: Whether data is moved to the policy's device and back.
-            break_when_any_done: Stop as soon as any episode ends (the default). False goes on, and resets what ends.
+            break_when_any_done: Stop as soon as any episode ends (the default). False goes on, resetting what ends.
             break_when_all_done: Go on until all episodes have ended; ended rows repeat their last step meanwhile.
             return_contiguous: True for a dense result, False for a lazy stack where shapes differ, None to let the
                 specs decide.
@@ -150,7 +151,7 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
             set_state: Given to the reset.
 
         Returns:
-            The steps, with the time as the last batch dim.
+            The steps, with time as the last batch dim.
         """
         if break_when_any_done and break_when_all_done:
             raise ConflictingBreaks("rollout: break_when_any_done and break_when_all_done cannot both be True")
@@ -172,7 +173,7 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         return stack_steps(steps, return_contiguous, out, self)
 
     def _replay(self, actions: Iterable[Any], policy: Any, max_steps: int) -> tuple[Policy, int]:
-        """A policy that takes given actions, and how many steps they are good for."""
+        """A policy that replays the given actions, and how many steps they last."""
         if policy is not None:
             raise ArgumentError("rollout: policy and actions exclude each other")
         chosen = list(actions)
@@ -194,10 +195,10 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
 
         Args:
             seed: None leaves it to the env.
-            static_seed: Whether the next env is to have the same seed.
+            static_seed: Whether the next env should have the same seed.
 
         Returns:
-            The seed for the next env: far from this one, and always the same.
+            The seed for the next env: far from this one, and always the same for the same seed.
         """
         self._set_seed(seed)
         return seed if seed is None or static_seed else next_seed(seed)
@@ -225,7 +226,7 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         """A step with a random action."""
         return self.step(self.rand_action(tensordict))
 
-    # -- the rest of a life -------------------------------------------------------------------------------------------
+    # -- the rest of the life cycle -----------------------------------------------------------------------------------
 
     def to(self, device: Any, *args: Any, **kwargs: Any) -> Self:
         """Move the env: data is expected and returned there from now on.
@@ -241,11 +242,11 @@ class EnvBase(Stepping, EnvTools, metaclass=EnvMeta):
         return self
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close the env. A second call does nothing."""
+        """Close the env; a second call does nothing."""
         self.__dict__["is_closed"] = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """An env is no function of its input: nothing calls it."""
+        """Refuse to be called: an env is not a function of its input."""
         raise NotImplementedError(
             f"{type(self).__name__} was called like a function; where a constructor of envs is expected, pass the "
             "class, or a function that builds one"

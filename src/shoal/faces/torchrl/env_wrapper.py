@@ -1,6 +1,6 @@
 """Envs of other libraries in TorchRL's dialect: what all wrappers share.
 
-A wrapper says in four methods what is its own, and they are called in this order when one is made:
+Each wrapper defines what is specific to its library in four methods, which the constructor calls in this order:
 
     _check_kwargs(kwargs)     refuse arguments that make no sense
     _build_env(**kwargs)      the env of the other library; it becomes ``_env``
@@ -17,20 +17,20 @@ from shoal.faces.torchrl.env_base import EnvBase
 
 
 class EnvWrapper(EnvBase):
-    """An env of another library. What it does not have itself, it has from that env.
+    """An env of another library; attributes that are missing here are looked up on that env.
 
     Args:
-        device: Where results are to be.
-        batch_size: The leading dims of everything, when the env does not say so itself.
-        allow_done_after_reset: Whether an episode may be over with its first row.
+        device: Where results are put.
+        batch_size: The leading dims of everything, where the env does not give them itself.
+        allow_done_after_reset: Whether a reset may return an episode that has already ended.
         spec_locked: Whether specs can only be changed after ``set_spec_lock_(False)``.
         run_type_checks: Whether the dtypes of results are compared with the specs.
         convert_actions_to_numpy: Whether the env takes arrays; otherwise it gets the tensors as they are.
-        **kwargs: What the wrapper of a library takes; always by name.
+        **kwargs: Arguments of the library's own wrapper; always by name.
 
     Attributes:
         libname: The name of the library.
-        git_url: Where that library is at home.
+        git_url: Where the library's repository is.
     """
 
     libname: str | None = None
@@ -59,13 +59,13 @@ class EnvWrapper(EnvBase):
         self._convert_actions_to_numpy = convert_actions_to_numpy
         self._constructor_kwargs = dict(kwargs)
         self._check_kwargs(kwargs)
-        # Not registered as a module, should it be one: its parameters are its own.
+        # Not registered as a submodule, even if it is a module: its parameters are its own.
         self.__dict__["_env"] = self._build_env(**kwargs)
         self._make_specs(self._env)
         self.is_closed = False
         self._init_env()
 
-    # ------------------------------------------------------------------ what a library's wrapper says
+    # ------------------------------------------------------------------ what each library's wrapper defines
 
     def _check_kwargs(self, kwargs: dict[str, Any]) -> None:
         """Refuse arguments that make no sense."""
@@ -81,7 +81,7 @@ class EnvWrapper(EnvBase):
         raise NotImplementedError
 
     def _init_env(self) -> None:
-        """Called when everything else is there."""
+        """Called last, when everything else is set up."""
 
     # ------------------------------------------------------------------ what all of them do
 
@@ -96,7 +96,7 @@ class EnvWrapper(EnvBase):
         return self._env
 
     def rebuild_with_kwargs(self, **kwargs: Any) -> None:
-        """Make the env anew, with some arguments other than those it was made with.
+        """Rebuild the env with some of its arguments changed.
 
         Example:
             >>> from shoal.faces.torchrl import GymEnv
@@ -114,7 +114,7 @@ class EnvWrapper(EnvBase):
         self._init_env()
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close the env. One that has been closed already is left alone."""
+        """Close the env; a second call does nothing."""
         if not self.is_closed:
             self.is_closed = True
             self._close_env()
@@ -125,7 +125,7 @@ class EnvWrapper(EnvBase):
             close()
 
     def __getattr__(self, name: str) -> Any:
-        # Python comes here when the usual ways have failed, also if a property of ours has raised.
+        # Python calls this when normal lookup has failed, possibly because a property of ours has raised.
         if name.startswith("__") or isinstance(getattr(type(self), name, None), property):
             return super().__getattr__(name)
         env = self.__dict__.get("_env")
@@ -145,7 +145,7 @@ class EnvWrapper(EnvBase):
 
 
 def attribute_of(env: Any, name: str) -> Any:
-    """An attribute of an env or of one that it wraps: Gymnasium's wrappers do not pass them on by themselves."""
+    """An attribute of an env or of one that it wraps: Gymnasium's wrappers do not pass them on."""
     finder = getattr(env, "get_wrapper_attr", None)
     if callable(finder):
         return finder(name)

@@ -1,7 +1,7 @@
-"""A pool of the EnvPool package, as wrappers see it: by its public methods, and without importing it.
+"""A pool from the EnvPool package as a source of rows: only its public methods are used, and it is not imported.
 
-EnvPool begins the next episode in the step after the last of one. Whoever resets an env that has ended does not get to
-that step: there is no transition that is none.
+EnvPool spends the step after the last one of an episode on beginning the next episode. A caller that resets an ended
+env never gets to that step, so no row is a transition that did not happen.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SURFACE = ("all_env_ids", "config", "spec", "action_space", "reset", "step")
 
 
 def is_envpool(env: Any) -> bool:
-    """Whether something is a pool of EnvPool's, with an interface of Gym's or Gymnasium's."""
+    """Whether something is an EnvPool pool with Gym's or Gymnasium's interface."""
     return all(hasattr(env, name) for name in _SURFACE)
 
 
 class EnvPoolSource(Source):
-    """A pool of EnvPool's that steps all its envs together.
+    """An EnvPool pool that steps all its envs together.
 
     Args:
         env: The pool, made with ``env_type="gymnasium"`` or ``"gym"``.
@@ -66,7 +66,7 @@ class EnvPoolSource(Source):
         return Rows(self._noted(obs, infos, ids), reward, terminated, truncated, told, {})
 
     def _noted(self, obs: Any, infos: dict[str, Any], ids: npt.NDArray[Any] | None) -> Any:
-        """The observations of all envs, of which some are new."""
+        """The latest observations of all envs, some of them new; they are remembered."""
         if ids is not None:
             latest, where = self._latest, infos["env_id"]
             obs = self._everybodys(obs, infos, ids) if latest is None else _overwritten(latest, obs, where)
@@ -74,7 +74,7 @@ class EnvPoolSource(Source):
         return obs
 
     def _everybodys(self, rows: Any, infos: dict[str, Any], ids: npt.NDArray[Any] | None) -> Any:
-        """Rows of some envs at their places among all; zeros elsewhere."""
+        """Rows of some envs, each in its place among all; zeros elsewhere."""
         if ids is None:
             return rows
         if isinstance(rows, dict):
@@ -91,7 +91,7 @@ class EnvPoolSource(Source):
 
 
 def _overwritten(latest: Any, rows: Any, ids: npt.NDArray[Any]) -> Any:
-    """A copy in which some rows are others."""
+    """A copy with some rows replaced."""
     if isinstance(latest, dict):
         return {key: _overwritten(column, rows[key], ids) for key, column in latest.items()}
     column = latest.copy()
@@ -100,7 +100,7 @@ def _overwritten(latest: Any, rows: Any, ids: npt.NDArray[Any]) -> Any:
 
 
 def _with_true_bounds(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """A space without the bounds that nobody declared: for floats EnvPool has the smallest positive number as lower."""
+    """A space without undeclared bounds: EnvPool gives a float the smallest positive number as its lower bound."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: _with_true_bounds(part) for key, part in space.spaces.items()})
     if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):

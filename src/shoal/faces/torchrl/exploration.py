@@ -12,10 +12,10 @@ __all__ = ["ExplorationType", "exploration_type", "set_exploration_type"]
 
 
 class set_exploration_type(set_interaction_type):
-    """Make policies explore in some way, inside of a ``with`` block or of a decorated function.
+    """Set how policies explore, inside a ``with`` block or a decorated function.
 
     Args:
-        type: A member of ExplorationType or its name in any case.
+        type: A member of ExplorationType, or its name in upper or lower case.
         **options: Passed on to tensordict's ``set_interaction_type``.
 
     Raises:

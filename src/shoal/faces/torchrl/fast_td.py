@@ -1,14 +1,14 @@
-"""TensorDicts built and read without their checks: the only module that knows how a TensorDict is made inside.
+"""TensorDicts built and read without their checks: the only module that knows the insides of a TensorDict.
 
 What it offers, for code whose tensors are known to fit together:
 
     build(entries, batch_size, device)   a TensorDict over tensors (and TensorDicts) that have that batch size; no copy
     entries_of(td)                       the dict inside a plain unlocked TensorDict: read and write it like any dict.
-                                         None for everything else (lazy stacks, locked, subclasses): take td.get/set
+                                         None for everything else (lazy stacks, locked, subclasses): use td.get/set
     stack(rows, dim)                     rows of equal keys and shapes stacked dense; None when they are not equal
 
-A TensorDict made by its constructor costs three times as much, an entry read by ``get`` thirty times. Where tensordict
-has no such insides (another version), the same functions go through its public interface.
+The constructor of TensorDict costs three times as much, and reading an entry with ``get`` thirty times. With a version
+of tensordict that lacks these insides, the same functions go through its public interface.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _build_unchecked(entries: dict[str, Any], batch_size: torch.Size, device: to
 
 
 def _entries_inside(td: Any) -> dict[str, Any] | None:
-    # A td with named dims passes the names on to what is set in it, which a write into the dict would not.
+    # A td with named dims passes the names on to what is set in it; a write into the dict would not.
     if type(td) is TensorDict and not td._is_locked and td._td_dim_names is None:
         inside: dict[str, Any] = td._tensordict
         return inside
@@ -75,7 +75,7 @@ def stack(rows: Sequence[TensorDictBase], dim: int) -> TensorDict | None:
         dim: The place of the new dim, counted from the front.
 
     Returns:
-        A dense TensorDict, or None when a row is of another kind, or keys or shapes differ: nothing has been made then.
+        A dense TensorDict, or None when a row is of another kind, or keys or shapes differ.
     """
     inside = [entries_of(row) for row in rows]
     first = inside[0]

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 
 class GymWrapper(GymLikeEnv):
-    """An env of Gymnasium's that has been made already, single or vector.
+    """A Gymnasium env that has already been made, single or vector.
 
     An observation that is an array is called ``"observation"``, or ``"pixels"`` if it is a picture; the entries of a
-    dict keep their names, but a ``"state"`` is called ``"observation"`` if there is none. The flags ``done``,
-    ``terminated`` and ``truncated`` are always there. Attributes that the wrapper does not have are those of the env,
-    however deep it is wrapped.
+    dict keep their names, except that ``"state"`` becomes ``"observation"`` if there is none. The flags ``done``,
+    ``terminated`` and ``truncated`` are always there. Attributes that are missing here are looked up on the env,
+    however deeply it is wrapped.
 
     A vector env gives a batch of envs, and each can be reset on its own. ``next`` always has the last observation of an
     episode, and the root of the following step the first of the next one. Gymnasium's own vector envs have to be made
-    with the autoreset mode ``DISABLED`` or ``SAME_STEP``; those of ``shoal.make_vec`` may have any.
+    with the autoreset mode ``DISABLED`` or ``SAME_STEP``; those from ``shoal.make_vec`` may have any.
 
     Args:
         env: The env.
@@ -53,11 +53,11 @@ class GymWrapper(GymLikeEnv):
         from_pixels: Whether to observe the pictures that the env draws, as ``"pixels"``. The env must have been made
             with ``render_mode="rgb_array"``.
         pixels_only: Whether these pictures take the place of the observation.
-        frame_skip: How often each action is repeated.
+        frame_skip: How many times each action is applied.
         missing_obs_value: Accepted for compatibility: no observation is missing here.
-        device: Where results are to be.
-        batch_size: For envs that have batched spaces of their own.
-        allow_done_after_reset: Whether an episode may be over with its first row.
+        device: Where results are put.
+        batch_size: For envs whose own spaces are batched.
+        allow_done_after_reset: Whether a reset may return an episode that has already ended.
         convert_actions_to_numpy: Whether the env takes arrays; otherwise it gets tensors.
 
     Example:
@@ -72,7 +72,7 @@ class GymWrapper(GymLikeEnv):
     git_url: str | None = "https://github.com/Farama-Foundation/Gymnasium"
 
     _many: VectorGym | None = None
-    _names_pixels = True  # whether an observation that is a picture is called one
+    _names_pixels = True  # whether an observation that is a picture is called "pixels"
 
     def __init__(self, env: Any = None, categorical_action_encoding: bool = False, **kwargs: Any) -> None:
         self.__dict__["_is_categorical"] = bool(categorical_action_encoding)
@@ -97,7 +97,7 @@ class GymWrapper(GymLikeEnv):
         return self._adopt(env, from_pixels, pixels_only)
 
     def _adopt(self, env: Any, from_pixels: bool, pixels_only: bool) -> Any:
-        """Take an env for one's own."""
+        """Make this the wrapped env: note its spaces, and how it is drawn."""
         own = self.__dict__
         source = source_of(env)
         own["_many"] = None if source is None else VectorGym(self, source)
@@ -105,7 +105,7 @@ class GymWrapper(GymLikeEnv):
             self.batch_size = torch.Size([source.num_envs])
         spaces_of = env if source is None else source
         own["_spaces"] = (as_gymnasium(spaces_of.observation_space), as_gymnasium(spaces_of.action_space))
-        # An env that shows pictures already needs not be drawn.
+        # An env whose observations are pictures need not be drawn.
         draws = from_pixels and not shows_pixels(self._spaces[0])
         if draws and (env.spec.render_mode if isinstance(env, Pool) else env.render_mode) is None:
             raise ArgumentError(f"from_pixels: {env} has no pictures; make it with render_mode='rgb_array'")
@@ -121,7 +121,7 @@ class GymWrapper(GymLikeEnv):
         observation_space, action_space = self._spaces
         batch = self._batch
         self.action_spec = spec = self._spec_of(action_space, batch)
-        # The parts of a Dict or a Tuple are actions of their own, at the root.
+        # The parts of a Dict or a Tuple are separate actions, at the root.
         self.__dict__["_has_many_actions"] = isinstance(spec, Composite)
         self.observation_spec = self._make_observation_spec(observation_space, batch)
         self.reward_spec = self._make_reward_spec(env)
@@ -140,7 +140,7 @@ class GymWrapper(GymLikeEnv):
 
     def _make_observation_spec(self, space: spaces.Space[Any], batch: tuple[int, ...]) -> Composite:
         own = self.__dict__
-        # What is not a dict has one key for all of it.
+        # An observation that is not a dict goes under a single key.
         own["_observation_key"] = key = None
         if self._observes and not isinstance(space, spaces.Dict):
             own["_observation_key"] = key = "pixels" if self._names_pixels and shows_pixels(space) else "observation"
@@ -158,10 +158,10 @@ class GymWrapper(GymLikeEnv):
 
     @property
     def _batch(self) -> tuple[int, ...]:
-        """The leading dims that spaces do not have."""
+        """The leading dims of data, which the spaces do not have."""
         return () if self._many is None else (self._many.source.num_envs,)
 
-    # Codecs go by the specs that the env has now: these can be set.
+    # Codecs follow the specs that the env has now, since specs can be set.
 
     @property
     def _action_codec(self) -> Codec:
@@ -185,7 +185,7 @@ class GymWrapper(GymLikeEnv):
         return codec_for(self._spaces[0], spec if key is None else spec[key], "observation", self._batch)
 
     def _first_frame(self) -> torch.Tensor:
-        """A frame, to see how large it is; only an env that has been reset can draw one."""
+        """A frame, to learn its size; only an env that has been reset can draw one."""
         if self._many is None:
             self._env.reset()
         else:
@@ -227,7 +227,7 @@ class GymWrapper(GymLikeEnv):
         if len(step_outputs) == 5:
             obs, reward, terminated, truncated, info = step_outputs
             return obs, reward, terminated, truncated, terminated | truncated, info
-        # Gym up to 0.25: one flag, and whether it was the time limit is in the info.
+        # Gym up to 0.25 has one flag; whether it was the time limit is in the info.
         obs, reward, done, info = step_outputs
         truncated = bool(info.get("TimeLimit.truncated", False))
         return obs, reward, done and not truncated, truncated, done, info
@@ -238,7 +238,7 @@ class GymWrapper(GymLikeEnv):
         return reset_outputs, {}
 
     def read_action(self, action: Any) -> Any:
-        """What ``step`` takes: see ``GymLikeEnv``."""
+        """The action that ``step`` takes: see ``GymLikeEnv``."""
         return self._action_codec.write(action)
 
     def read_obs(self, observations: Any) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class GymWrapper(GymLikeEnv):
         return tensordict.select(*self.action_keys).to_dict()
 
     def _array_env(self) -> GymArrays | None:
-        """How whoever runs many such envs steps this one without TensorDicts, if it can be done."""
+        """A way to step this env without TensorDicts, for callers that run many; None if it cannot be done."""
         return arrays_of(self)
 
     # ------------------------------------------------------------------ the library
@@ -287,20 +287,20 @@ class GymWrapper(GymLikeEnv):
 
 
 class GymEnv(GymWrapper):
-    """An env of Gymnasium's by its id.
+    """A Gymnasium env, made from its id.
 
     Args:
         env_name: Its id.
         categorical_action_encoding: Whether discrete actions and observations are integers; otherwise they are one-hot.
         num_envs: How many of them to run as one batch, on a pool; 0 for a single env without batch dims.
-        num_workers: With more than one, a ``ParallelEnv`` of so many envs like this one is made instead.
-        backend: Another library than the chosen one, see ``set_gym_backend``.
-        disable_env_checker: Whether Gymnasium should leave out its own checks.
+        num_workers: With more than one, a ``ParallelEnv`` of that many such envs is made instead.
+        backend: A library other than the chosen one; see ``set_gym_backend``.
+        disable_env_checker: Whether Gymnasium should skip its own checks.
         from_pixels: Whether to observe the pictures that the env draws, as ``"pixels"``.
         pixels_only: Whether these pictures take the place of the observation.
-        frame_skip: How often each action is repeated; by the env itself, if it has a ``frameskip``.
+        frame_skip: How many times each action is applied; by the env itself, if it takes a ``frameskip``.
         pool_kwargs: With ``num_envs``, arguments for ``shoal.make_pool``, such as ``{"engine": "process"}``.
-        **kwargs: See ``GymWrapper``; what that does not know is handed on to the env.
+        **kwargs: See ``GymWrapper``; arguments that it does not know are passed on to the env.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv
@@ -374,7 +374,7 @@ class GymEnv(GymWrapper):
 
 
 def shows_pixels(space: spaces.Space[Any]) -> bool:
-    """Whether observations are pictures: bytes, with three colours in the last dim, or a dict with such an entry."""
+    """Whether observations are pictures: bytes with three colours in the last dim, or a dict with ``"pixels"``."""
     if isinstance(space, spaces.Dict):
         return "pixels" in space.spaces
     return (

@@ -1,4 +1,4 @@
-"""Gymnasium's envs stepped without TensorDicts, for those who step many: the same data, written where it belongs."""
+"""Gymnasium envs stepped without TensorDicts, for callers that step many: the same data, written where it belongs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[Any, np.ndarray[Any, Any]]
 
-# What a subclass may replace. Who has, does more at a step than is done here.
+# What a subclass may replace; if it has replaced any of these, its step does more than is done here.
 _METHODS = (
     "step",
     "reset",
@@ -38,14 +38,20 @@ _METHODS = (
 
 
 class GymArrays:
-    """A single env of Gymnasium's, through the codecs of its wrapper.
+    """A single Gymnasium env, stepped through the codecs of its wrapper.
 
     Args:
-        wrapper: Whose env it is; see ``arrays_of`` for which can be stepped like this.
+        wrapper: The wrapper of the env; see ``arrays_of`` for which ones can be stepped like this.
     """
 
     def __init__(self, wrapper: GymWrapper) -> None:
         self._wrapper = wrapper
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Note how the wrapper's env is stepped."""
+        wrapper = self._wrapper
+        self._env = wrapper._env
         self._step, self._reset = wrapper._env.step, wrapper._env.reset
         self._key = wrapper._observation_key
         self._codec: Any = wrapper._observation_codec
@@ -54,13 +60,17 @@ class GymArrays:
 
     def reset_arrays(self, outputs: Arrays) -> None:
         """Begin an episode, and write what ``reset`` would return."""
+        if self._wrapper._env is not self._env:  # it has been rebuilt
+            self._adopt()
         obs, _ = self._wrapper._reset_output_transform(self._reset())
         self._put_observation(obs, outputs)
         for flag in ("done", "terminated", "truncated"):
             outputs[flag][0] = False
 
     def step_arrays(self, inputs: Arrays, outputs: Arrays) -> bool:
-        """Step, and write what ``step`` would return as ``"next"``; whether the episode is done."""
+        """Step, and write what ``step`` would return as ``"next"``; return whether the episode is done."""
+        if self._wrapper._env is not self._env:
+            self._adopt()
         result = self._step(self._write_action(torch.from_numpy(inputs["action"])))
         obs, reward, terminated, truncated, done, _ = self._wrapper._output_transform(result)
         self._put_observation(obs, outputs)

@@ -1,4 +1,4 @@
-"""Which library ``gym`` is: Gymnasium, unless it is told otherwise; and the spaces of its predecessor as its own."""
+"""Which library ``gym`` is: Gymnasium, unless another is chosen; and the spaces of old Gym as Gymnasium's."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class set_gym_backend(ContextDecorator):
             raise BackendUnavailable(f"gym backend {backend!r} is not installed ({error})") from error
 
     def set(self) -> None:
-        """Choose it from now on, in place of what was chosen last."""
+        """Choose it from now on, in place of the latest choice."""
         _chosen[-1:] = [self.backend]
 
     def __enter__(self) -> Self:
@@ -85,7 +85,7 @@ class set_gym_backend(ContextDecorator):
 
 
 def as_gymnasium(space: Any) -> Any:
-    """A space of Gym's as one of Gymnasium's; anything else as it is.
+    """A Gym space as a Gymnasium space; anything else is returned unchanged.
 
     Example:
         >>> from gymnasium.spaces import Discrete

@@ -1,7 +1,7 @@
 """Envs with a Gym-like ``reset`` and ``step``, in TorchRL's dialect.
 
-A step is four translations around the env's own: the action out of the TensorDict, the observation, the reward and the
-flags into one. Each is a method that a subclass may replace:
+A step puts four translations around the env's own: the action comes out of a TensorDict; the observation, the reward
+and the flags go into one. Each is a method that a subclass may replace:
 
     read_action        tensor -> what ``step`` takes
     _output_transform  what ``step`` returned -> (obs, reward, terminated, truncated, done, info)
@@ -10,7 +10,7 @@ flags into one. Each is a method that a subclass may replace:
     read_done          flags -> tensors
     _reset_output_transform   what ``reset`` returned -> (obs, info)
 
-As they come, the methods go by the specs of the env. ``GymWrapper`` goes by the spaces, which is faster.
+By default these methods follow the specs of the env. ``GymWrapper`` follows the spaces instead, which is faster.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FLAG = np.dtype(np.bool_)
 
 
 class Layout(NamedTuple):
-    """What a step needs of the specs."""
+    """What a step needs from the specs."""
 
     action: NestedKey | None  # the key of a lone action
     reward: NestedKey
@@ -57,15 +57,15 @@ class Layout(NamedTuple):
 
 
 class GymLikeEnv(EnvWrapper):
-    """An env whose ``step`` returns a tuple, as Gym's do; see the module's text for what a subclass provides.
+    """An env whose ``step`` returns a tuple, like Gym's; see the module's docstring for what a subclass provides.
 
     Args:
-        frame_skip: How often an action is repeated; rewards are added up, and the end of an episode ends it.
+        frame_skip: How many times each action is applied; rewards are added up, and the end of an episode stops it.
         **kwargs: See ``EnvWrapper``.
 
     Attributes:
-        frame_skip: How often an action is repeated.
-        wrapper_frame_skip: How often it is repeated here, and not by the env itself.
+        frame_skip: How many times each action is applied.
+        wrapper_frame_skip: How many times it is applied here; 1 if the env itself repeats it.
         info_dict_reader: The readers of infos, in the order in which they are called.
     """
 
@@ -104,7 +104,7 @@ class GymLikeEnv(EnvWrapper):
         return {key: _owned(value, spec[key].encode(value, ignore_device=True)) for key, value in named.items()}
 
     def read_reward(self, reward: Any) -> torch.Tensor:
-        """The tensor of a reward; no reward is 0."""
+        """A reward as a tensor; None counts as 0."""
         layout = self._layout
         if layout.is_scalar_reward and reward.__class__ is float:
             return from_numpy(np.array((reward,), layout.reward_dtype))
@@ -138,7 +138,7 @@ class GymLikeEnv(EnvWrapper):
             action = self.read_action(action)
         obs, reward, terminated, truncated, done, info = self._output_transform(self._env.step(action))
         for _ in range(self.wrapper_frame_skip - 1):
-            if np.any(done if done is not None else terminated) or (truncated is not None and np.any(truncated)):
+            if self.read_done(terminated, truncated, done)[3]:
                 break
             obs, more, terminated, truncated, done, info = self._output_transform(self._env.step(action))
             reward = more if reward is None else reward if more is None else reward + more
@@ -148,7 +148,7 @@ class GymLikeEnv(EnvWrapper):
     def _stepped_to(
         self, entries: dict[str, Any], reward: Any, ends: tuple[Any, Any, Any], info: Any
     ) -> TensorDictBase:
-        """The TensorDict of what a step led to: observed entries, with the reward and the flags."""
+        """The TensorDict that a step returns: the observed entries, the reward and the flags."""
         ended, cut, over, _ = self.read_done(*ends)
         entries["done"] = over
         entries["terminated"] = ended
@@ -229,7 +229,7 @@ class GymLikeEnv(EnvWrapper):
 
         Args:
             info_dict_reader: Any ``callable(info, tensordict)``; by default one that reads everything. One that does
-                not know its keys yet learns them from a reset and a step, which the env makes for it, and a last reset.
+                not know its keys yet learns them from a reset and a step made for it, after which the env is reset.
             ignore_private: Whether the default reader leaves out keys that begin with an underscore.
 
         Returns:
@@ -261,7 +261,7 @@ class GymLikeEnv(EnvWrapper):
     def auto_register_info_dict(
         self, ignore_private: bool = True, *, info_dict_reader: InfoReader | None = None
     ) -> Self:
-        """Read everything that infos have, and make sure that the specs say so.
+        """Read everything in the infos, and check that the specs declare it.
 
         Args:
             ignore_private: Whether to leave out keys that begin with an underscore.
@@ -272,7 +272,7 @@ class GymLikeEnv(EnvWrapper):
 
         Raises:
             StateError: If there is a reader already.
-            AssertionError: If the infos do not keep to one form.
+            AssertionError: If the form of the infos varies.
         """
         from shoal.faces.torchrl.checking import check_env_specs
 
@@ -283,7 +283,7 @@ class GymLikeEnv(EnvWrapper):
         return self
 
     def _seen_infos(self) -> list[Mapping[str, Any]]:
-        """The infos of a step and a reset: the env may say less in the latter."""
+        """The infos of a step and a reset: an env may say less at a reset."""
         seen: list[Mapping[str, Any]] = []
         self._info_readers.append(lambda info, td: seen.append(dict(info)))
         try:
@@ -296,14 +296,14 @@ class GymLikeEnv(EnvWrapper):
     # ------------------------------------------------------------------ others
 
     def fast_encoding(self) -> None:
-        """Keep what is needed to encode observations and rewards, so that it is not worked out at every step."""
+        """Cache what is needed to encode observations and rewards, so that it is not worked out at every step."""
         for spec in (*self.observation_spec.values(True, True), *self.full_reward_spec.values(True, True)):
             if spec is not None and not isinstance(spec, (Composite, NonTensor)):
                 spec.memoize_encode(True)
 
 
 def _owned(given: Any, read: Any) -> Any:
-    """What a spec made of a value; a tensor it hands on as it is, and the env may go on writing there."""
+    """What a spec made of a value; cloned if it is the env's own tensor, which the env may go on writing to."""
     return read.clone() if read is given else read
 
 

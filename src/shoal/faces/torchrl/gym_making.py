@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def make_gym_env(library: ModuleType, name: str, kwargs: dict[str, Any], frame_skip: int) -> tuple[Any, int]:
-    """An env, and how often the wrapper has to repeat actions because the env does not do it itself."""
+    """An env, and how many times the wrapper has to apply each action: once if the env itself repeats it."""
     repeats = frame_skip
     if frame_skip > 1 and takes_frameskip(library, name):
         kwargs, repeats = {**kwargs, "frameskip": frame_skip}, 1
@@ -29,9 +29,9 @@ def make_gym_env(library: ModuleType, name: str, kwargs: dict[str, Any], frame_s
 def make_gym_pool(
     name: str, num_envs: int, kwargs: dict[str, Any], frame_skip: int, pool_kwargs: dict[str, Any]
 ) -> Pool:
-    """Many envs on a pool that leaves it to the caller when each is reset.
+    """Many envs on a pool that leaves it to the caller when to reset each.
 
-    Actions are passed on as they are, also outside their bounds: many envs clip them, and a policy may rely on it.
+    Actions are passed on as they are, even out of bounds: many envs clip them, and a policy may rely on it.
     """
     own = {key: value for key, value in kwargs.items() if key != "disable_env_checker" or not value}
     limit = own.pop("max_episode_steps", None)
@@ -53,10 +53,10 @@ def make_gym_pool(
 
 
 def takes_frameskip(library: ModuleType, name: str) -> bool:
-    """Whether the env of an id repeats actions by itself: its constructor says so."""
+    """Whether the env of an id can repeat actions itself: its constructor takes a ``frameskip``."""
     try:
         entry_point = library.spec(name).entry_point
-    except library.error.Error:  # an id that only shoal knows; if nobody does, making it will say so
+    except library.error.Error:  # perhaps an id that only shoal knows; if not, making it will say so
         return False
     if isinstance(entry_point, str):
         module, _, attribute = entry_point.partition(":")
@@ -69,7 +69,7 @@ class RepeatedActions(gym.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: The env.
-        times: How often.
+        times: How many times.
     """
 
     def __init__(self, env: Any, times: int) -> None:
@@ -77,7 +77,7 @@ class RepeatedActions(gym.Wrapper[Any, Any, Any, Any]):
         self._times = times
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """As many steps as there are to be, or until the episode is over."""
+        """Take ``times`` steps, or fewer if the episode ends."""
         total: Any = 0.0
         for _ in range(self._times):
             obs, reward, terminated, truncated, info = self.env.step(action)

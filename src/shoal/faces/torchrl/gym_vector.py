@@ -23,7 +23,7 @@ class VectorGym:
     """Steps and resets the envs of a source for a wrapper.
 
     Args:
-        wrapper: Whose specs and readers are used.
+        wrapper: The wrapper whose specs and readers are used.
         source: The envs.
     """
 
@@ -31,13 +31,13 @@ class VectorGym:
         self.source = source
         self._wrapper = wrapper
         self._single: Codec | None = None
-        # First observations of episodes that began in the last step, with all rows, and which rows these are.
+        # The first observations of episodes that began in the last step (in columns of all rows), and which rows.
         self._begun: dict[str, Any] | None = None
         self._begun_rows = np.zeros(source.num_envs, np.bool_)
         self._begun_infos: dict[str, Any] | None = None
 
     def step(self, td: TensorDictBase) -> TensorDictBase:
-        """One step of all envs, or of those in ``"_step"``; the rows of the others say nothing."""
+        """One step of all envs, or of those in ``"_step"``; the rows of the others mean nothing."""
         wrapper = self._wrapper
         mask = _rows(td.get("_step", None), self.source.num_envs, "_step")
         if mask is not None and mask.all():
@@ -45,14 +45,26 @@ class VectorGym:
         action = wrapper._action_in(td)
         if wrapper._convert_actions_to_numpy:
             action = wrapper.read_action(action)
-        rows = self.source.step(action, mask, bool(wrapper._info_readers))
+        rows = self._stepped(action, mask)
         entries = wrapper.read_obs(rows.obs)
         self._note_begun(entries, rows)
         ends = (rows.terminated, rows.truncated, rows.terminated | rows.truncated)
         return wrapper._stepped_to(entries, rows.reward, ends, rows.infos)
 
+    def _stepped(self, action: Any, mask: npt.NDArray[np.bool_] | None) -> Rows:
+        """Apply an action as often as the wrapper says, or until any env ends: they are stepped together."""
+        with_infos = bool(self._wrapper._info_readers)
+        rows = self.source.step(action, mask, with_infos)
+        for _ in range(self._wrapper.wrapper_frame_skip - 1):
+            if rows.terminated.any() or rows.truncated.any():
+                break
+            before = rows.reward.copy()  # the next step may write to the same memory
+            rows = self.source.step(action, mask, with_infos)
+            rows.reward = before + rows.reward
+        return rows
+
     def reset(self, td: TensorDictBase | None, seed: Any = None, options: Any = None, **kwargs: Any) -> TensorDictBase:
-        """Reset all envs, or those in ``"_reset"``. Who has begun an episode already is not made to begin another."""
+        """Reset all envs, or those in ``"_reset"``; of the latter, one that has just begun an episode stays in it."""
         if kwargs:
             raise TypeError(f"{self._wrapper}: reset of a vector env takes seed and options, not {sorted(kwargs)}")
         mask = None if td is None else _rows(td.get("_reset", None), self.source.num_envs, "_reset")
@@ -81,7 +93,7 @@ class VectorGym:
         return wrapper._begun(wrapper.read_obs(obs), infos)
 
     def _note_begun(self, entries: dict[str, Any], rows: Rows) -> None:
-        """Put last observations where first ones are, and keep these for the reset that will ask for them."""
+        """Put last observations in place of first ones, and keep the first for the reset that will ask for them."""
         self._begun = None
         if not rows.finals:
             return

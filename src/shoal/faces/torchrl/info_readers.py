@@ -1,4 +1,4 @@
-"""Readers of info dicts: what an env says beside its observation, as entries of a TensorDict.
+"""Readers of info dicts: what an env says besides its observation, as entries of a TensorDict.
 
 A reader is called with the info of every reset and step, and with the TensorDict that is being made. Any callable will
 do. One that knows its specs (``BaseInfoDictReader``) has them added to the observation spec of the env.
@@ -29,7 +29,7 @@ class BaseInfoDictReader(ABC):
 
     @abstractmethod
     def __call__(self, info_dict: Mapping[str, Any], tensordict: TensorDictBase) -> TensorDictBase:
-        """Write what is of interest in an info to a TensorDict, and return that."""
+        """Write what is of interest in an info to the TensorDict, and return it."""
 
     @property
     @abstractmethod
@@ -45,8 +45,8 @@ class default_info_dict_reader(BaseInfoDictReader):
 
     Args:
         keys: Which entries; by default all that are found in a first reset and step.
-        spec: Their specs: a mapping by key, or a sequence in the order of the keys. Without one, a key is taken for a
-            float32 scalar, and with no keys given either, for what is found.
+        spec: Their specs: a mapping by key, or a sequence in the order of the keys. Without any, given keys are taken
+            for float32 scalars, and found ones for what they were found to be.
         ignore_private: Whether to leave out keys that begin with an underscore, when no keys are given.
 
     Example:
@@ -65,7 +65,7 @@ class default_info_dict_reader(BaseInfoDictReader):
         self.ignore_private = ignore_private
         self.keys = None if keys is None else list(keys)
         self._batch: tuple[int, ...] = ()
-        # What was not declared may turn out to be something else, and is then stored as it is.
+        # An undeclared entry may turn out to be more than a scalar, and is then stored as it is.
         self._is_declared = spec is not None
         self._info_spec = _declared(self.keys, spec)
         if self.keys is None and self._info_spec is not None:
@@ -77,18 +77,18 @@ class default_info_dict_reader(BaseInfoDictReader):
 
     @property
     def is_searching(self) -> bool:
-        """Whether the keys are still to be found, by looking at infos."""
+        """Whether the keys are not known yet, and have to be found in infos."""
         return self.keys is None
 
     def attach(self, batch_size: Sequence[int]) -> None:
-        """Take the specs for those of one env, and the infos for those of a whole batch."""
+        """Treat the specs as those of one env, and the infos as those of a whole batch."""
         self._batch = batch = tuple(batch_size)
         if self._info_spec is not None and batch:
             spread = {key: _spread(leaf, batch) for key, leaf in self._info_spec.items()}
             self._info_spec = Composite(spread, shape=torch.Size(batch))
 
     def discover(self, infos: Sequence[Mapping[str, Any]], batch_size: Sequence[int]) -> None:
-        """Take the keys and specs from infos that were seen."""
+        """Learn the keys and specs from infos that were seen."""
         found: dict[str, Any] = {}
         for info in infos:
             for key, value in info.items():
@@ -124,7 +124,7 @@ class default_info_dict_reader(BaseInfoDictReader):
 
 
 def as_data(value: Any, batch: torch.Size) -> Any:
-    """A value of an info as a tensor of its own, a TensorDict, or non-tensor data."""
+    """A value from an info as a new tensor, a TensorDict, or non-tensor data."""
     if isinstance(value, Mapping):
         nested = {str(key): as_data(item, batch) for key, item in value.items() if not _is_mask(key, value)}
         return TensorDict(nested, batch_size=batch)
@@ -135,7 +135,7 @@ def as_data(value: Any, batch: torch.Size) -> Any:
     array = np.array(value)
     if array.dtype == object and array.ndim:
         stacked = [item for item in array if item is not None]
-        # An array of arrays, one per env that had something to say.
+        # An array of arrays, one per env; it can be stacked if every env has one of the same shape.
         if stacked and len(stacked) == len(array) and all(np.shape(item) == np.shape(stacked[0]) for item in stacked):
             array = np.stack([np.asarray(item) for item in stacked])
     if array.dtype.kind in "biufc":
@@ -144,7 +144,7 @@ def as_data(value: Any, batch: torch.Size) -> Any:
 
 
 def _is_mask(key: Any, of: Mapping[Any, Any]) -> bool:
-    """Whether a key says who has another one, in the infos of Gymnasium's vector envs."""
+    """Whether a key of a vector env's infos is a mask: it says which envs have another key."""
     return isinstance(key, str) and key.startswith("_") and key[1:] in of
 
 

@@ -1,4 +1,4 @@
-"""Which libraries of envs are installed."""
+"""Which env libraries are installed."""
 
 from __future__ import annotations
 

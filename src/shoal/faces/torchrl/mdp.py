@@ -1,6 +1,6 @@
 """From one step to the next, and from flags to masks, for TensorDicts of any env.
 
-An env knows its own keys: ``env.step_mdp`` is quicker than the function here, and needs not be told about them.
+An env knows its own keys: ``env.step_mdp`` is quicker than the function here, and need not be told them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
+from shoal.faces.torchrl.env.done import FLAGS
 from shoal.faces.torchrl.env.keys import NestedKey, Path, is_nested, key_of, keys_of, path_of
 from shoal.faces.torchrl.fast_td import entries_of
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from shoal.faces.torchrl.specs import TensorSpec
-
-FLAGS = ("done", "terminated", "truncated")
 
 
 def step_mdp(
@@ -32,17 +31,17 @@ def step_mdp(
     done_keys: NestedKey | Iterable[NestedKey] = "done",
     action_keys: NestedKey | Iterable[NestedKey] = "action",
 ) -> TensorDictBase:
-    """The root of the next step: what is under ``"next"``, over what the root holds.
+    """The root of the next step: what is under ``"next"``, laid over what the root holds.
 
     Args:
         tensordict: The result of a step.
         next_tensordict: Write into this one and return it.
         keep_other: Keep what is at the root and not under ``"next"``.
-        exclude_reward: Leave the rewards away.
-        exclude_done: Leave the done flags away.
-        exclude_action: Leave the actions away.
-        reward_keys: The keys of the rewards. Rewards under other keys are taken along.
-        done_keys: The keys of the flags that ``exclude_done`` is about.
+        exclude_reward: Leave out the rewards.
+        exclude_done: Leave out the done flags.
+        exclude_action: Leave out the actions.
+        reward_keys: The keys of the rewards. Rewards under other keys are kept.
+        done_keys: The keys of the flags that ``exclude_done`` leaves out.
         action_keys: The keys of the actions.
 
     Example:
@@ -51,10 +50,14 @@ def step_mdp(
         >>> step_mdp(td).to_dict()
         {'obs': tensor(1)}
     """
-    if isinstance(tensordict, LazyStackedTensorDict) and next_tensordict is None:
+    is_lazy = isinstance(tensordict, LazyStackedTensorDict)
+    # Rows may also differ only after the step: their roots are one tensor per leaf then, and what follows is not.
+    stack = tensordict if is_lazy else tensordict.get("next", None)
+    if isinstance(stack, LazyStackedTensorDict) and next_tensordict is None:
         given = (keep_other, exclude_reward, exclude_done, exclude_action, reward_keys, done_keys, action_keys)
-        rows = [step_mdp(row, None, *given) for row in tensordict.unbind(tensordict.stack_dim)]
-        stacked: TensorDictBase = LazyStackedTensorDict.lazy_stack(rows, tensordict.stack_dim)
+        rows = [step_mdp(row, None, *given) for row in tensordict.unbind(stack.stack_dim)]
+        join = LazyStackedTensorDict.lazy_stack if is_lazy else LazyStackedTensorDict.maybe_dense_stack
+        stacked: TensorDictBase = join(rows, stack.stack_dim)
         return stacked
     following = tensordict.get("next", None)
     if following is None:
@@ -62,10 +65,12 @@ def step_mdp(
     rewards, dones, actions = (
         {path_of(key) for key in keys_of(keys)} for keys in (reward_keys, done_keys, action_keys)
     )
-    left = (rewards if exclude_reward else set()) | (dones if exclude_done else set())
+    left = set().union(
+        rewards if exclude_reward else (), dones if exclude_done else (), actions if exclude_action else ()
+    )
     out = tensordict.empty() if next_tensordict is None else next_tensordict
     if keep_other:
-        _carry(tensordict, out, left | (actions if exclude_action else set()) | {("next",)})
+        _carry(tensordict, out, left | {("next",)})
     elif not exclude_action:
         for path in actions:
             action = tensordict.get(key_of(path), None)
@@ -76,7 +81,7 @@ def step_mdp(
 
 
 def _carry(source: TensorDictBase, out: TensorDictBase, left: set[Path]) -> None:
-    """Put the entries of a TensorDict into another, except some; a nested one is made only for what it receives."""
+    """Put the entries of a TensorDict, except some, into another; nested ones are made only to receive something."""
     inside = entries_of(source)
     for name, value in (source if inside is None else inside).items():
         if (name,) in left:
@@ -96,7 +101,7 @@ def _carry(source: TensorDictBase, out: TensorDictBase, left: set[Path]) -> None
 
 
 def _carried_rows(source: LazyStackedTensorDict, into: Any, left: set[Path]) -> TensorDictBase:
-    """The same for a stack whose rows may differ, such as agents that observe different things: row by row."""
+    """Like ``_carry``, but row by row, for stacks whose rows may differ: agents that observe different things."""
     dim, rows = source.stack_dim, []
     before = into.unbind(dim) if is_nested(into) else [row.empty() for row in source.unbind(dim)]
     for row, target in zip(source.unbind(dim), before, strict=True):
@@ -138,7 +143,7 @@ def terminated_or_truncated(
 
 
 def _ended(data: TensorDictBase, spec: Any, path: Path) -> Iterable[tuple[Path, torch.Tensor]]:
-    """Where each level is, and which of its episodes have ended."""
+    """The path of each level, and which of its episodes have ended."""
     tree: Mapping[str, Any] | TensorDictBase = data if spec is None else spec
     flags = [data.get(name, None) for name in FLAGS if name in tree.keys()]  # noqa: SIM118  a TensorDict is no dict
     known = [flag for flag in flags if flag is not None]

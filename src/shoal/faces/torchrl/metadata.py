@@ -1,4 +1,4 @@
-"""EnvMetaData: what there is to know about an env without the env."""
+"""EnvMetaData: what can be known about an env without having it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EnvMetaData:
     """A summary of an env that can be pickled.
 
     Attributes:
-        tensordict: An example of its data, of zeros, with the masks of partial resets.
+        tensordict: An example of its data, all zeros, with the masks of partial resets.
         specs: Its specs: ``input_spec`` and ``output_spec``.
         batch_size: Its batch size.
         env_str: How it prints.
@@ -47,12 +47,16 @@ class EnvMetaData:
     @classmethod
     def metadata_from_env(cls, env: Any) -> EnvMetaData:
         """The summary of an env."""
-        tensordict = env.fake_tensordict().clone()
+        tensordict, specs = env.fake_tensordict().clone(), env.specs.clone()
+        for key in env._recorded_keys:
+            # An env puts it into what it was given, of which a batch keeps its own copy.
+            tensordict = tensordict.exclude(key)
+            del specs["input_spec", "full_state_spec", key]
         for reset_key, done_keys in zip(env.reset_keys, env.done_keys_groups, strict=True):
             tensordict.set(reset_key, torch.zeros_like(tensordict.get(done_keys[0]), dtype=torch.bool))
         return cls(
             tensordict=tensordict,
-            specs=env.specs.clone(),
+            specs=specs,
             batch_size=env.batch_size,
             env_str=str(env),
             device=env.device,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MOGymWrapper(GymWrapper):
-    """An env of MO-Gymnasium's: ``reward`` has one component per objective, as the env's ``reward_space`` has.
+    """An MO-Gymnasium env: ``reward`` has one component per objective, like the env's ``reward_space``.
 
     Args:
         env: The env.
@@ -38,11 +38,11 @@ class MOGymWrapper(GymWrapper):
 
 
 class MOGymEnv(MOGymWrapper, GymEnv):
-    """An env of MO-Gymnasium's by its id.
+    """An MO-Gymnasium env, made from its id.
 
     Args:
         env_name: Its id.
-        **kwargs: See ``GymEnv``. A pool adds up no vectors, so there is no ``num_envs``; use ``num_workers``.
+        **kwargs: See ``GymEnv``. A pool has no vector rewards, so there is no ``num_envs``; use ``num_workers``.
     """
 
     def __init__(self, env_name: str, *args: Any, **kwargs: Any) -> None:

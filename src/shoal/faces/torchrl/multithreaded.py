@@ -1,8 +1,8 @@
 """Many envs on one pool, with TorchRL's interface to EnvPool: no trailing dim of 1, actions as integers.
 
-``MultiThreadedEnv`` makes the pool. Compiled envs run on the kernel engine, whose large batches are shared by several
-threads; any other env runs on the engine that suits it. ``MultiThreadedEnvWrapper`` takes a pool, an env of
-``shoal.make`` or ``shoal.make_vec``, or a pool of the EnvPool package.
+``MultiThreadedEnv`` makes the pool. Compiled envs run on the kernel engine, which splits large batches among several
+threads; any other env runs on the engine that suits it. ``MultiThreadedEnvWrapper`` takes a pool, an env from
+``shoal.make`` or ``shoal.make_vec``, or a pool from the EnvPool package.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from tensordict import TensorDictBase
 
 _POOL_OPTIONS = frozenset(inspect.signature(make_pool).parameters) - {"env", "num_envs", "autoreset", "env_kwargs"}
-# How EnvPool calls what is called otherwise here.
+# EnvPool's names for options that have other names here.
 _RENAMED = {"num_threads": "num_workers"}
 
 
 class MultiThreadedEnvWrapper(GymWrapper):
-    """Envs of a pool as one batch.
+    """The envs of a pool as one batch.
 
     Rewards and flags have the shape of the batch, and discrete actions are integers. Each env can be reset and stepped
     on its own. ``next`` has the last observation of an episode, and the root of the following step the first of the
     next one.
 
     Args:
-        env: A ``shoal.Pool``, an env that has one (of ``shoal.make`` or ``shoal.make_vec``), or a synchronous pool of
-            ``envpool.make`` with Gym's or Gymnasium's interface. The latter is seeded when it is made, and not later.
+        env: A ``shoal.Pool``, an env that has one (from ``shoal.make`` or ``shoal.make_vec``), or a synchronous pool
+            from ``envpool.make`` with Gym's or Gymnasium's interface. The latter can only be seeded when it is made.
         **kwargs: See ``GymWrapper``.
 
     Example:
@@ -94,14 +94,14 @@ class MultiThreadedEnvWrapper(GymWrapper):
 
 
 class MultiThreadedEnv(MultiThreadedEnvWrapper):
-    """Many envs by their id, as one batch.
+    """Many envs of one id, as one batch.
 
     Args:
         num_workers: How many envs.
         env_name: The id of a task: one of ``available_envs``.
         create_env_kwargs: Options of the env, and of the pool (``engine``, ``num_threads``, ``seed``, ``on_fault`` and
             others, see ``shoal.make_vec``).
-        frame_skip: How often each action is repeated.
+        frame_skip: How many times each action is applied.
         **kwargs: See ``GymWrapper``.
 
     Example:
@@ -146,11 +146,11 @@ class MultiThreadedEnv(MultiThreadedEnvWrapper):
         given = {_RENAMED.get(name, name): value for name, value in {**(create_env_kwargs or {}), **kwargs}.items()}
         options = {name: value for name, value in given.items() if name in _POOL_OPTIONS}
         own = {name: value for name, value in given.items() if name not in _POOL_OPTIONS}
-        if options.get("num_workers") == 0:  # as EnvPool says "as you like"
+        if options.get("num_workers") == 0:  # EnvPool's way to say "as many as you like"
             del options["num_workers"]
         if from_pixels:
             own.setdefault("render_mode", "rgb_array")
-        # One call for step and resets; but what has been reset cannot be drawn as it was.
+        # One call for steps and resets; but once an env has been reset, its last picture cannot be drawn.
         options["autoreset"] = "disabled" if from_pixels else "same_step"
         pool = make_gym_pool(env_name, num_workers, own, self.frame_skip, options)
         self.wrapper_frame_skip = 1

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def nested_tensor(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Rows that may differ in every dim but their number of dims, as one tensor."""
+    """Rows as one tensor; they may differ in the size of every dim, but not in the number of dims."""
     with warnings.catch_warnings():
-        # torch says once that nested tensors may change; what is used of them here is as old as they are.
+        # torch warns once that nested tensors may change; what is used of them here has been there from the start.
         warnings.filterwarnings("ignore", message=".*nested tensors.*", category=UserWarning)
         return torch.nested.nested_tensor(list(rows))

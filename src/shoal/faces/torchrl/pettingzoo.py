@@ -4,7 +4,7 @@
     td["archer"]           one row per agent of the group ``archer``: observation, action, reward, flags
     td["archer", "mask"]   with ``use_mask``: whose turn it is, or who is still there
 
-Agents that have left go on having rows, of zeros, and their flags stay set.
+Agents that have left keep their rows, now of zeros, and their flags stay set.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from shoal.errors import ArgumentError
+from shoal.faces.torchrl.env.done import FLAGS
 from shoal.faces.torchrl.env_wrapper import EnvWrapper
 from shoal.faces.torchrl.fast_td import build
 from shoal.faces.torchrl.gym_making import ClassProperty
@@ -30,23 +31,21 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDictBase
 
-_FLAGS = ("done", "terminated", "truncated")
-
 
 class PettingZooWrapper(EnvWrapper):
-    """An env of PettingZoo's: a parallel one, or one whose agents take turns (AEC).
+    """A PettingZoo env: a parallel one, or one whose agents take turns (AEC).
 
     Args:
         env: The env.
-        return_state: Whether to have the env's ``state()`` as ``"state"``.
+        return_state: Whether to return the env's ``state()`` as ``"state"``.
         group_map: Which agents share a TensorDict: a ``MarlGroupMapType``, or the names of agents by group. By default
-            agents who act together are grouped by what their names have before a number, and others are alone.
+            agents that act together are grouped by the part of their names before a number, and others are alone.
         use_mask: Whether each group has a ``"mask"`` that says whose turn it is, or who is still there. Needed where
             agents take turns, and where they leave before the episode ends.
         categorical_actions: Whether discrete actions are integers; otherwise they are one-hot.
         seed: A seed for the first reset.
-        done_on_any: Whether the env is done as soon as one agent is, or with the last one. By default the former for
-            parallel envs, and the latter where agents take turns.
+        done_on_any: Whether the env is done as soon as one agent is, rather than with the last one. By default True
+            for parallel envs, and False where agents take turns.
         **kwargs: See ``EnvWrapper``.
 
     Attributes:
@@ -120,7 +119,7 @@ class PettingZooWrapper(EnvWrapper):
             observed["state"] = Unbounded(shape=state.shape, dtype=dtype, device=self.device)
         self.observation_spec = observed
         done = self._by_group({group.name: group.done_spec() for group in groups})
-        for name in _FLAGS:
+        for name in FLAGS:
             done[name] = Categorical(2, shape=(1,), dtype=torch.bool, device=self.device)
         self.done_spec = done
 
@@ -139,7 +138,7 @@ class PettingZooWrapper(EnvWrapper):
         return self._made(observations, infos, None)
 
     def _restart(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode; what the agents observe, and their infos."""
+        """Begin an episode; return what the agents observe, and their infos."""
         given = {key: value for key, value in kwargs.items() if value is not None}
         self._ended.clear()
         if self.parallel:
@@ -177,7 +176,7 @@ class PettingZooWrapper(EnvWrapper):
         return {str(agent): self._env.observe(agent) for agent in agents}
 
     def _dismiss_leaving(self) -> None:
-        """Let agents that are over take their last, empty turn, so that somebody who plays is next."""
+        """Let agents that are done take their last, empty turn, so that the next turn is one of play."""
         env = self._env
         if self._is_everybody_over():
             return
@@ -219,13 +218,13 @@ class PettingZooWrapper(EnvWrapper):
     def _extra(self, name: str, rewards: dict[str, Any] | None) -> dict[str, torch.Tensor]:
         terminated, truncated = self._ended.get(name, (False, False))
         flags = (terminated or truncated, terminated, truncated)
-        extra = {key: torch.tensor([flag]) for key, flag in zip(_FLAGS, flags, strict=True)}
+        extra = {key: torch.tensor([flag]) for key, flag in zip(FLAGS, flags, strict=True)}
         if rewards is not None:
             extra["reward"] = torch.tensor([float(rewards.get(name, 0.0))])
         return extra
 
     def _acting(self) -> dict[str, bool]:
-        """Whose turn it is: of all who play, or of the one that was selected."""
+        """Whose turn it is: that of all agents still in play, or that of the selected one."""
         env = self._env
         listed = {str(agent) for agent in env.agents}
         if not self.parallel and env.agents:
@@ -237,10 +236,10 @@ class PettingZooWrapper(EnvWrapper):
         over = [terminated or truncated for terminated, truncated in ends]
         done = any(over) if self.done_on_any else all(over)
         flags = (done, done and any(end[0] for end in ends), done and any(end[1] for end in ends))
-        return {name: torch.tensor([flag]) for name, flag in zip(_FLAGS, flags, strict=True)}
+        return {name: torch.tensor([flag]) for name, flag in zip(FLAGS, flags, strict=True)}
 
     def _allow(self, group: AgentGroup, rows: TensorDictBase) -> None:
-        """Let actions drawn at random be allowed ones."""
+        """Set the masks of the action spec, so that random actions are allowed ones."""
         spec = self.full_action_spec[group.name, "action"]
         if hasattr(spec, "update_mask"):
             spec.update_mask(rows.get("action_mask"))
@@ -265,12 +264,12 @@ class PettingZooWrapper(EnvWrapper):
 
 
 class PettingZooEnv(PettingZooWrapper):
-    """An env of PettingZoo's by its name.
+    """A PettingZoo env, made from its name.
 
     Args:
         task: Its name, with the family or without: ``"classic/tictactoe_v3"`` or ``"tictactoe_v3"``.
         parallel: Whether agents act together, or take turns.
-        **kwargs: See ``PettingZooWrapper``; what that does not know is handed on to the env.
+        **kwargs: See ``PettingZooWrapper``; arguments that it does not know are passed on to the env.
 
     Example:
         >>> from shoal.faces.torchrl import PettingZooEnv

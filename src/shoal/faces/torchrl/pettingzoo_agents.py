@@ -28,12 +28,12 @@ class Agent:
 
     Args:
         name: Its name.
-        observation_space: What it observes. The entry ``action_mask`` of a dict says which actions are allowed, and is
-            kept apart.
+        observation_space: What it observes. The entry ``action_mask`` of a dict says which actions are allowed, and
+            becomes a separate entry.
         action_space: What it does.
         categorical_actions: Whether discrete actions are integers.
-        info: An info of it, for the entries it has.
-        device: Where results are to be.
+        info: One of its infos, to learn which entries they have.
+        device: Where results are put.
     """
 
     def __init__(
@@ -126,11 +126,11 @@ class AgentGroup:
         return self._stacked(lambda agent: {"action": agent.action_spec})
 
     def reward_spec(self) -> Composite:
-        """What they get for it."""
+        """What its agents are rewarded with."""
         return self._stacked(lambda agent: {"reward": Unbounded(shape=(1,), device=self._device)})
 
     def done_spec(self) -> Composite:
-        """How they end."""
+        """The flags that say how its agents ended."""
         return self._stacked(lambda agent: {name: self._flag((1,)) for name in ("done", "terminated", "truncated")})
 
     def _flag(self, shape: tuple[int, ...]) -> TensorSpec:
@@ -152,9 +152,9 @@ class AgentGroup:
         """One row per agent.
 
         Args:
-            observations: What agents observe; those of others are zeros.
-            infos: What is said beside it.
-            acting: Whether it is an agent's turn.
+            observations: What agents observe; an agent that is missing here observes zeros.
+            infos: The infos of agents.
+            acting: Whether it is each agent's turn.
             extra: Further entries of each agent, such as its reward and flags.
         """
         made = [self._row(agent, observations, infos, acting, extra.get(agent.name, {})) for agent in self.agents]

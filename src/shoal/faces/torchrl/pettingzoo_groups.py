@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class MarlGroupMapType(Enum):
-    """The two groupings that need no names.
+    """The two groupings that can be had without naming agents.
 
     Example:
         >>> from shoal.faces.torchrl import MarlGroupMapType
@@ -33,8 +33,8 @@ class MarlGroupMapType(Enum):
 def group_map_of(wish: Any, agents: Sequence[str], is_parallel: bool) -> dict[str, list[str]]:
     """The groups of an env's agents.
 
-    By default agents who take turns are alone, and those who act together are grouped by what their names have before
-    a number: ``archer_0`` and ``archer_1`` are the ``archer`` group.
+    By default agents that take turns are alone, and those that act together are grouped by the part of their names
+    before a number: ``archer_0`` and ``archer_1`` are the ``archer`` group.
 
     Raises:
         ArgumentError: If an agent is in no group, or in two.
@@ -57,7 +57,7 @@ def _by_name(agents: Sequence[str]) -> dict[str, list[str]]:
 
 
 def check_groups(groups: Mapping[str, Sequence[str]], agents: Sequence[str]) -> None:
-    """Refuse groups that leave agents out, have them twice, or have others."""
+    """Refuse groups that omit, repeat or invent agents, are empty, or have the name of another entry."""
     named = [agent for members in groups.values() for agent in members]
     if twice := sorted({agent for agent in named if named.count(agent) > 1}):
         raise ArgumentError(f"group_map: agents {twice} are there more than once")

@@ -1,4 +1,4 @@
-"""PettingZoo's envs from their names, as its registry has them and as its modules are called."""
+"""PettingZoo envs from their names, as given in its registry or as the names of its modules."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def available_tasks() -> list[str]:
 
 
 def make_task(task: str, is_parallel: bool, kwargs: dict[str, Any]) -> Any:
-    """The env of a name, with its family or without.
+    """The env with a name, given with its family or without.
 
     Raises:
-        ArgumentError: If there is none, or not in this form.
+        ArgumentError: If there is no such env, or not in this form.
     """
     known, wanted = available_tasks(), _as_module(task)
     matching = [name for name in known if wanted in (name, name.rpartition("/")[2])]
@@ -67,5 +67,5 @@ def make_task(task: str, is_parallel: bool, kwargs: dict[str, Any]) -> Any:
 
 
 def _as_module(name: str) -> str:
-    """The name as that of a module: ``classic/rps_v2`` for ``classic/rps-v2``."""
+    """The name in the form of a module's: ``classic/rps_v2`` for ``classic/rps-v2``."""
     return re.sub(r"-v(\d+)$", r"_v\1", name)

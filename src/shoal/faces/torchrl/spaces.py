@@ -2,15 +2,15 @@
 
     Box            Bounded; Unbounded when it has no bounds but those of its dtype
     Discrete       OneHot, or Categorical
-    MultiDiscrete  MultiOneHot, or MultiCategorical; OneHot or Categorical with one more dim when all have one size
+    MultiDiscrete  MultiOneHot, or MultiCategorical; OneHot or Categorical with one more dim when all sizes are equal
     MultiBinary    Binary
     Dict           Composite
-    Tuple          its parts stacked; a Composite with keys "0", "1" ... when they cannot be
+    Tuple          its parts stacked; a Composite with keys "0", "1" ... when they cannot be stacked
     Text           NonTensor
     Sequence       the spec of an item with a leading dim of any size
 
-Specs of choices count from 0, whatever the ``start`` of their space: who reads and writes values (the wrappers of envs)
-adds and subtracts it.
+Specs of choices count from 0, whatever the ``start`` of their space: the wrappers of envs, which read and write the
+values, add and subtract it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CONVERSIONS: dict[type | str, Conversion] = {}
 
 
 def register_gym_spec_conversion(spec_type: type | str) -> Callable[[Conversion], Conversion]:
-    """Say how a class of spaces becomes a spec.
+    """Register the decorated function as the way from a class of spaces to specs.
 
     The function gets the space, and by name ``dtype``, ``device``, ``categorical_action_encoding``,
     ``remap_state_to_observation`` and ``batch_size``.
@@ -83,9 +83,9 @@ def gym_to_torchrl_spec_transform(
 
     Args:
         space: The space.
-        dtype: The dtype of the leaves, that of the space if none is given.
+        dtype: The dtype of the leaves; by default that of the space.
         device: The device of the spec.
-        categorical_action_encoding: Choices as integers, and not as one-hot vectors.
+        categorical_action_encoding: Whether choices are integers; otherwise they are one-hot vectors.
         remap_state_to_observation: Call an entry ``"state"`` of a Dict ``"observation"`` when it has none.
         batch_size: Batch dims to put in front.
 
@@ -133,7 +133,7 @@ def _gymnasium_conversions() -> dict[type | str, Conversion]:
 
 def _spaces() -> Any:
     try:
-        from gymnasium import spaces  # loaded only by those who convert
+        from gymnasium import spaces  # loaded only when something is converted
     except ImportError as error:
         raise BackendUnavailable("conversion of spaces needs gymnasium: pip install gymnasium") from error
     return spaces
@@ -150,9 +150,12 @@ def _box_spec(space: Any, *, dtype: torch.dtype | None, device: Any, **_: Any) -
 
 def _is_everything(low: Any, high: Any, dtype: Any) -> bool:
     """Whether the bounds exclude nothing that the dtype can hold."""
-    if np.dtype(dtype).kind not in "iuf":
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return bool(high.all() and not low.any())
+    if kind not in "iuf":
         return False
-    limits = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
+    limits = np.finfo(dtype) if kind == "f" else np.iinfo(dtype)
     return bool((low <= limits.min).all() and (high >= limits.max).all())
 
 
@@ -203,7 +206,7 @@ def _tuple_spec(space: Any, **options: Any) -> TensorSpec:
 
 
 def _text_spec(space: Any, *, device: Any, **_: Any) -> TensorSpec:
-    # A text of the space: it is what a random action is.
+    # The example has to be a text of the space, because it is what a random action is.
     example = space.character_list[0] * space.min_length
     return NonTensor(shape=(), device=device, example_data=example)
 
@@ -223,7 +226,7 @@ def torchrl_to_gym_spec_transform(spec: TensorSpec, categorical_action_encoding:
         categorical_action_encoding: Accepted for symmetry: choices become Discrete in both encodings.
 
     Raises:
-        SpecError: No space is like this spec.
+        SpecError: No space corresponds to this spec.
 
     Example:
         >>> torchrl_to_gym_spec_transform(OneHot(3))

@@ -1,4 +1,4 @@
-"""Trajectories out of a rollout: what split_trajectories is for."""
+"""split_trajectories: the trajectories in a rollout."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from shoal.faces.torchrl.env.done import FLAGS
 from shoal.faces.torchrl.env.keys import NestedKey, key_of, path_of
-from shoal.faces.torchrl.mdp import FLAGS
 from shoal.faces.torchrl.nesting import nested_tensor
 
 
@@ -20,7 +20,7 @@ def split_trajectories(
     done_key: NestedKey | None = None,
     as_nested: bool = False,
 ) -> TensorDictBase:
-    """The trajectories of a rollout, one per row, filled up with zeros.
+    """The trajectories of a rollout, one per row, padded with zeros.
 
     Args:
         rollout_tensordict: A rollout with time as its last dim.
@@ -28,7 +28,7 @@ def split_trajectories(
         trajectory_key: The key of the ids; by default ``"traj_ids"``, or that under ``"collector"``.
         done_key: The flag under ``"next"`` that ends a trajectory when there are no ids; by default any of ``"done"``,
             ``"terminated"`` and ``"truncated"``.
-        as_nested: Give nested tensors of the true lengths, without a mask.
+        as_nested: Return nested tensors of the true lengths, without a mask.
 
     Returns:
         A TensorDict of batch size ``(trajectories, longest)``, with ``"mask"``: True where there is data.
@@ -55,7 +55,7 @@ def split_trajectories(
     sizes = torch.tensor(lengths, device=ids.device).unsqueeze(-1)
     steps = torch.arange(max(lengths), device=ids.device)
     mask = steps < sizes
-    # Where a trajectory has no step, the first one of all stands in; its tensors are then made zeros.
+    # Beyond the end of a trajectory, the very first step stands in; it is then replaced by zeros.
     rows = torch.where(mask, sizes.cumsum(0) - sizes + steps, 0)
     out = _without(flat[rows.reshape(-1)].reshape(*rows.shape), mask)
     out.set(key_of((*where, "mask")), mask)
@@ -63,7 +63,7 @@ def split_trajectories(
 
 
 def _without(data: TensorDictBase, mask: torch.Tensor) -> TensorDictBase:
-    """The data with zeros in place of what is not in the mask; non-tensor data stays."""
+    """The data with zeros outside the mask; non-tensor data stays."""
 
     def blank(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.masked_fill(~mask.reshape(*mask.shape, *[1] * (tensor.ndim - mask.ndim)), 0)

@@ -1,10 +1,10 @@
-"""Many envs that answer together, as wrappers see them: a pool, or a vector env of Gymnasium's.
+"""Many envs that answer together, as wrappers see them: a pool, or a Gymnasium vector env.
 
     PoolSource      a shoal pool: any of its envs can be reset or stepped alone, in every autoreset mode
     VectorSource    a ``gymnasium.vector.VectorEnv``: resets of some envs by ``options["reset_mask"]``
 
-``envpool_source`` has one for pools of EnvPool's. All give rows of all envs. Where an episode has ended and the next
-one has begun in the same step, the row has the first observation of that, and ``finals`` the last one.
+``envpool_source`` has one for EnvPool's pools. All of them return rows of all envs. Where an episode has ended and the
+next has begun in the same step, the row has the first observation of the new one, and ``finals`` the last of the old.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Rows:
     """What all envs answered.
 
     Attributes:
-        obs: Observations, batched as by Gymnasium. Those of episodes that have ended may be the next ones.
+        obs: Observations, batched as by Gymnasium. Where an episode has ended, it may be the first of the next one.
         reward: One per env.
         terminated: One per env.
         truncated: One per env.
-        infos: Merged as by Gymnasium; None if nobody asked.
-        finals: ``row -> last observation`` of episodes whose env has begun the next one already.
-        first_infos: The infos of those first observations.
+        infos: Merged as by Gymnasium; None if they were not asked for.
+        finals: ``row -> last observation`` of episodes whose env has already begun the next one.
+        first_infos: The infos of the first observations of those next episodes.
     """
 
     obs: Any
@@ -57,13 +57,13 @@ class Rows:
 
 
 class Source:
-    """What they have in common.
+    """What all sources have in common.
 
     Attributes:
         num_envs: How many envs there are.
         observation_space: What one env observes.
         action_space: What one env takes.
-        owns_results: Whether results belong to whoever gets them.
+        owns_results: Whether results belong to the caller.
         resets_in_step: Whether the last step of an episode also begins the next one.
     """
 
@@ -74,7 +74,7 @@ class Source:
     resets_in_step = False
 
     def reset(self, mask: Mask | None, seed: Any, options: Any, with_infos: bool) -> tuple[Any, dict[str, Any] | None]:
-        """Reset all envs, or those in a mask; the observations of the others are whatever they are."""
+        """Reset all envs, or those in a mask; the observations of the others may be anything."""
         raise NotImplementedError
 
     def step(self, actions: Any, mask: Mask | None, with_infos: bool) -> Rows:
@@ -91,7 +91,7 @@ class Source:
 
 
 def source_of(env: Any) -> Source | None:
-    """How to speak to a vector env, or None if it is a single one; a source is its own.
+    """The source for a vector env, or None for a single env; a source is returned as it is.
 
     Raises:
         TensorEnvError: If it resets envs in the step after the last of an episode, and cannot be told not to: that
@@ -158,7 +158,7 @@ class PoolSource(Source):
         return Rows(batch.obs, batch.reward, batch.terminated, batch.truncated, infos, finals, firsts)
 
     def _spread(self, batch: Batch, everybody: Batch) -> Batch:
-        """Rows of some envs at the places of these among all; the others have done nothing."""
+        """Rows of some envs, each in its place among all; the rows of the others say that nothing has happened."""
         ids = batch.env_id
         for name in ("reward", "terminated", "truncated"):
             column = np.zeros_like(getattr(everybody, name))
@@ -169,7 +169,7 @@ class PoolSource(Source):
         return everybody
 
     def _infos(self, batch: Batch, last: bool = False) -> dict[str, Any]:
-        """The infos by key; with ``last``, those of the ends of episodes where one has ended and another begun."""
+        """The infos by key; with ``last``, those of the old episode where one has ended and the next has begun."""
         own = dict(batch.infos)
         if last:
             own.update((row, info) for row, (_, info) in batch.finals.items())
@@ -194,7 +194,7 @@ class PoolSource(Source):
         return self.pool.render()
 
 
-# What a vector env of Gymnasium's has, and a pool under another name or not for each env.
+# Attributes of a Gymnasium vector env that a pool has under another name, or has once rather than per env.
 _POOL_ATTRIBUTES: dict[str, Callable[[Pool], Any]] = {
     "num_envs": lambda pool: pool.num_envs,
     "single_observation_space": lambda pool: pool.spec.observation.space,
@@ -209,7 +209,7 @@ _POOL_ATTRIBUTES: dict[str, Callable[[Pool], Any]] = {
 
 
 class VectorSource(Source):
-    """A vector env of Gymnasium's."""
+    """A Gymnasium vector env."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env = env
@@ -220,7 +220,7 @@ class VectorSource(Source):
 
     def reset(self, mask: Mask | None, seed: Any, options: Any, with_infos: bool) -> tuple[Any, dict[str, Any] | None]:  # noqa: D102
         if mask is not None:
-            # Gymnasium takes the mask out of the dict that it is given.
+            # In a new dict: Gymnasium removes the mask from the one it is given.
             options = {**(options or {}), "reset_mask": mask.copy()}
         obs, infos = self.env.reset(seed=seed, options=options)
         return obs, infos
@@ -256,7 +256,7 @@ _FINAL_KEYS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"}
 
 
 def _overlaid(infos: dict[str, Any], last: dict[str, Any], rows: Mask) -> dict[str, Any]:
-    """Infos in which some rows are replaced by those of the ends of their episodes."""
+    """Infos with some rows replaced by those from the end of their episodes."""
     merged = dict(infos)
     for key, column in last.items():
         own = infos.get(key)

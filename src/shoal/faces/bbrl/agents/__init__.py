@@ -1,10 +1,10 @@
-"""Agents: what reads and writes a workspace.
+"""Agents, which read and write a workspace.
 
 agent           Agent and the conventions around it
 seeding         agents that take a seed once
-utils           Agents, TemporalAgent and small ones
+utils           Agents, TemporalAgent and small agents
 dataloader      agents that read datasets
-gymnasium       env agents, on a pool
+gymnasium       env agents, backed by a pool
 remote          agents in other processes; asynchronous: the same, without waiting
 """
 

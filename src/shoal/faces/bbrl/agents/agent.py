@@ -20,17 +20,17 @@ Index = str | tuple[str, int]
 
 
 class Agent(torch.nn.Module):
-    """What reads and writes a workspace. Write ``forward`` to say how.
+    """Reads and writes a workspace; implement ``forward`` to say how.
 
-    All keyword arguments of a call reach ``forward``, also those that are meant for other agents, so let it end in
-    ``**kwargs``.
+    All keyword arguments of a call reach ``forward``, including those meant for other agents, so let its signature end
+    in ``**kwargs``.
 
     Args:
-        name: A name to find it by.
-        verbose: Whatever the agent makes of it.
+        name: A name to find the agent by.
+        verbose: Means whatever the agent makes of it.
 
     Attributes:
-        workspace: The workspace it is called with, during the call.
+        workspace: The workspace that the agent was called with, during the call.
 
     Example:
         >>> from shoal.faces.bbrl import Workspace
@@ -54,7 +54,7 @@ class Agent(torch.nn.Module):
         """Run ``forward`` on a workspace."""
         if workspace is None:
             raise WorkspaceError(f"{type(self).__name__} was called without a workspace")
-        # Past torch's bookkeeping for parameters: this happens for every agent at every time step.
+        # This happens for every agent at every time step, so it bypasses torch's bookkeeping for parameters.
         own = self.__dict__
         own["workspace"] = workspace
         try:
@@ -63,7 +63,7 @@ class Agent(torch.nn.Module):
             own["workspace"] = None
 
     def _asynchronous_call(self, workspace: Workspace, **kwargs: Any) -> None:
-        """Run without waiting for the end, where an agent can."""
+        """Run without waiting for the end, if the agent can."""
         self(workspace, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ class Agent(torch.nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def is_running(self) -> bool:
-        """Whether it is at work, for agents that work elsewhere."""
+        """Whether the agent is at work; only agents that work elsewhere can be."""
         return False
 
     # ------------------------------------------------------------------ the workspace, inside forward
@@ -90,7 +90,7 @@ class Agent(torch.nn.Module):
             self._lent().set(index[0], index[1], value)
 
     def get_time_truncated(self, var_name: str, from_time: int, to_time: int) -> torch.Tensor:
-        """A variable from ``from_time`` up to, and without, ``to_time``."""
+        """A variable from ``from_time`` up to, but not including, ``to_time``."""
         return self._lent().get_time_truncated(var_name, from_time, to_time)
 
     def _lent(self) -> Workspace:
@@ -105,17 +105,17 @@ class Agent(torch.nn.Module):
         """Take a seed. This agent needs none."""
 
     def set_name(self, n: str | None) -> Self:
-        """Give it a name; returns the agent."""
+        """Give the agent a name; returns the agent."""
         self._name = n
         return self
 
     def get_name(self) -> str | None:
-        """Its name."""
+        """The name of the agent."""
         return self._name
 
     @property
     def name(self) -> str | None:
-        """Its name."""
+        """The name of the agent."""
         return self._name
 
     @name.setter
@@ -123,12 +123,12 @@ class Agent(torch.nn.Module):
         self._name = name
 
     def with_prefix(self, prefix: str) -> Self:
-        """Set ``prefix``, for agents that name their variables by it; returns the agent."""
+        """Set ``prefix``, for agents that name their variables with it; returns the agent."""
         self.prefix = prefix
         return self
 
     def get_by_name(self, n: str) -> list[Agent]:
-        """All agents of this name that are part of it."""
+        """All agents of this name among the agent and its parts."""
         return [self] if n == self._name else []
 
     def clone(self) -> Self:
@@ -141,7 +141,7 @@ class Agent(torch.nn.Module):
         torch.save(self, filename)
 
     def load_model(self, filename: str | os.PathLike[str]) -> Any:
-        """The agent that ``save_model`` has written. Like every pickle, load only what you trust."""
+        """The agent that ``save_model`` has written. As with any pickle, load only what you trust."""
         return torch.load(filename, weights_only=False)
 
 
@@ -157,11 +157,11 @@ class SerializableAgent(Agent):
     """An agent that can be written to a file as a whole."""
 
     def serialize(self) -> Agent:
-        """What is to be written; leave out here what cannot be."""
+        """What to write; override it to leave out what cannot be written."""
         return self
 
     def save(self, filename: str | os.PathLike[str]) -> None:
-        """Write it to a file, which ``load`` reads.
+        """Write the agent to a file that ``load`` reads.
 
         Raises:
             ShippingError: Naming the part that cannot be written.
@@ -170,12 +170,12 @@ class SerializableAgent(Agent):
 
 
 def load(filename: str | os.PathLike[str]) -> Any:
-    """The agent that ``save`` has written. Like every pickle, load only what you trust."""
+    """The agent that ``save`` has written. As with any pickle, load only what you trust."""
     return unpickle_value(Path(filename).read_bytes())
 
 
 class KWAgentWrapper(Agent):
-    """An agent that is always called with some more keyword arguments."""
+    """An agent that is always called with some extra keyword arguments."""
 
     def __init__(self, agent: Agent, **kwargs: Any) -> None:
         super().__init__()
@@ -192,5 +192,5 @@ class KWAgentWrapper(Agent):
         return self
 
     def get_by_name(self, n: str) -> list[Agent]:
-        """All agents of this name that are part of it."""
+        """All agents of this name among the agent and its parts."""
         return super().get_by_name(n) + self.wrapped.get_by_name(n)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 class AsynchronousAgent(HostedAgent):
     """Runs an agent in another process, on a workspace of its own.
 
-    Call it, without a workspace; poll ``is_running``; then take ``get_workspace``. Each call begins with an empty
+    Call it without a workspace, poll ``is_running``, then take ``get_workspace``. Each call begins with an empty
     workspace and with the parameters that the agent has here.
 
     Args:
         agent: The agent.
-        verbose: Whatever the agent makes of it.
-        name: A name to find it by.
+        verbose: Means whatever the agent makes of it.
+        name: A name to find the agent by.
     """
 
     def __init__(self, agent: Agent, verbose: bool = False, name: str | None = None) -> None:
@@ -29,7 +29,7 @@ class AsynchronousAgent(HostedAgent):
         self._result: Workspace | None = None
 
     def __call__(self, workspace: Workspace | None = None, **kwargs: Any) -> None:
-        """Start the agent, and return."""
+        """Start the agent, and return at once."""
         if self.is_running():
             raise StateError("the agent is running: wait until is_running() is False")
         self._result = None
@@ -39,16 +39,16 @@ class AsynchronousAgent(HostedAgent):
         self._result = results[0]
 
     def wait(self) -> None:
-        """Wait until it is done."""
+        """Wait until the agent is done."""
         if self._hosts is not None:
             self._hosts.wait()
 
     def get_workspace(self) -> Workspace | None:
-        """What the last call has written; None while it is running."""
+        """What the last call has written; None while the agent is running."""
         return None if self.is_running() else self._result
 
     def seed(self, seed: int) -> Self:
-        """Seed the agent, before its first call; returns this one."""
+        """Seed the agent, before its first call; returns ``self``."""
         self.agent.seed(seed)
         return self
 

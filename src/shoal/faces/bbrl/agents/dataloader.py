@@ -1,4 +1,4 @@
-"""Agents that write data of a dataset to the workspace, one time step per call."""
+"""Agents that write data from a dataset to the workspace, one time step per call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class ShuffledDatasetAgent(Agent):
-    """Writes a random batch of a dataset at time 0.
+    """Writes a random batch from a dataset at time 0.
 
     Args:
-        dataset: What gives a tuple of tensors for an index.
-        batch_size: How many of them, drawn with replacement.
-        output_names: The variables for the parts of the tuple, or for the first of them.
+        dataset: Returns a tuple of tensors for an index.
+        batch_size: How many items to draw, with replacement.
+        output_names: The variables for the elements of the tuple, or for the first few of them.
     """
 
     def __init__(self, dataset: Any, batch_size: int, output_names: Sequence[str] = ("x", "y")) -> None:
@@ -27,7 +27,7 @@ class ShuffledDatasetAgent(Agent):
         self._generator = torch.Generator()
 
     def seed(self, seed: int) -> Self:
-        """Seed the choice; returns the agent."""
+        """Seed the draws; returns the agent."""
         self._generator.manual_seed(seed)
         return self
 
@@ -43,7 +43,7 @@ class DataLoaderAgent(Agent):
     """Writes the batches of a data loader, one after the other, at time 0.
 
     Attributes:
-        is_finished: Whether the loader had no more; the next call begins anew.
+        is_finished: Whether the loader had run out of batches; the next call begins anew.
     """
 
     def __init__(self, dataloader: Iterable[Any], output_names: Sequence[str] = ("x", "y")) -> None:
@@ -53,11 +53,11 @@ class DataLoaderAgent(Agent):
         self.is_finished = False
 
     def reset(self) -> None:
-        """Begin anew with the first batch."""
+        """Start again with the first batch."""
         self._batches, self.is_finished = None, False
 
     def finished(self) -> bool:
-        """Whether the loader had no more in the last call."""
+        """Whether the loader had run out of batches in the last call."""
         return self.is_finished
 
     def forward(self, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What env agents write at one time: observations as columns, and the accounts of episodes.
+"""What env agents write at one time step: observations as columns, and the accounts of episodes.
 
 Types of observations in a workspace:
 
@@ -9,14 +9,19 @@ Types of observations in a workspace:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from shoal.errors import WorkspaceError
+from shoal.faces.bbrl.workspace import final_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -24,7 +29,7 @@ _KEPT = (_FLOAT32, _INT64, np.dtype(np.bool_), np.dtype(np.uint8))
 
 
 def columns_of(obs: Any, name: str) -> dict[str, npt.NDArray[Any]]:
-    """A batch of observations as columns: one, or one for each leaf of a dict, named by its path.
+    """A batch of observations as columns: a single one, or one for each leaf of a dict, named by its path.
 
     Example:
         >>> list(columns_of({"a": np.zeros(2), "b": {"c": np.zeros(2)}}, "env/env_obs"))
@@ -48,6 +53,28 @@ def _column(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     raise unfit(name, array)
 
 
+def final_columns(
+    columns: dict[str, npt.NDArray[Any]], finals: Iterable[tuple[int, Any]]
+) -> dict[str, npt.NDArray[Any]]:
+    """The columns of ``final_obs``: the last observation in rows whose episode has ended, elsewhere the current one.
+
+    Args:
+        columns: The columns of ``env_obs``.
+        finals: Rows whose episode has ended, each with its last observation.
+    """
+    found = {final_name(name): column.copy() for name, column in columns.items()}
+    for row, obs in finals:
+        for name, value in _leaves(obs, "final_obs"):
+            found[name][row] = value
+    return found
+
+
+def _leaves(value: Any, name: str) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [leaf for key, part in value.items() for leaf in _leaves(part, f"{name}/{key}")]
+    return [(name, value)]
+
+
 def unfit(name: str, value: Any) -> WorkspaceError:
     """The error for an observation that no tensor can hold."""
     if isinstance(value, tuple):
@@ -58,14 +85,14 @@ def unfit(name: str, value: Any) -> WorkspaceError:
 
 
 def seen_space(value: Any, declared: Any, name: str) -> Space[Any]:
-    """The space of an observation: the declared one where it fits, else what the observation shows.
+    """The space of an observation: the declared one where it fits, else one made from the observation itself.
 
-    Agents of BBRL's dialect take observations as they come, so an env's word about them need not be true.
+    Agents in BBRL's dialect take whatever observations they get, so the space that an env declares may be wrong.
     """
     if isinstance(value, dict):
         known = declared.spaces if isinstance(declared, spaces.Dict) else {}
         parts = {key: seen_space(part, known.get(key), f"{name}/{key}") for key, part in value.items()}
-        return spaces.Dict(parts)
+        return spaces.Dict(OrderedDict(parts))  # in the env's own order: Gymnasium would sort the keys of a plain dict
     if isinstance(value, tuple):
         raise unfit(name, value)
     array = np.asarray(value)
@@ -85,15 +112,15 @@ def seen_space(value: Any, declared: Any, name: str) -> Space[Any]:
 
 @dataclass
 class Frame:
-    """What one time step is, a row per env.
+    """One time step, with a row per env.
 
     Attributes:
         obs: Observations as columns, by name.
-        reward: float32; of the step that led here.
+        reward: float32; the reward of the step that led here.
         terminated: bool.
         truncated: bool.
         done: bool; either of the two.
-        cumulated_reward: float32; of the episode, with this reward.
+        cumulated_reward: float32; the sum of rewards in the episode, including this one.
         timestep: int64; steps since the first state of the episode.
     """
 
@@ -107,13 +134,13 @@ class Frame:
 
 
 class Accounts:
-    """Adds up the rewards of episodes. The sums are float64, so that long episodes lose nothing."""
+    """Adds up the rewards of episodes. The sums are float64, so that long episodes lose no precision."""
 
     def __init__(self, num_envs: int) -> None:
         self._return_N = np.zeros(num_envs)
 
     def begin(self, obs: dict[str, npt.NDArray[Any]]) -> Frame:
-        """The frame of a reset of all envs."""
+        """The frame after a reset of all envs."""
         self._return_N[:] = 0
         n = len(self._return_N)
         return Frame(
@@ -135,7 +162,7 @@ class Accounts:
         truncated: npt.NDArray[np.bool_],
         timestep: npt.NDArray[Any],
     ) -> Frame:
-        """The frame of a step of all envs; where the last one was the end of an episode, another one has begun."""
+        """The frame after a step of all envs; where the last frame ended an episode, a new one has begun."""
         sums = self._return_N
         sums[last.done] = 0
         sums += reward
@@ -150,7 +177,7 @@ class Accounts:
         )
 
     def go_on_with(self, rows: npt.NDArray[np.intp], last: Frame, news: Frame) -> Frame:
-        """The frame of a step of some envs; the others stay as they are, and are given no reward."""
+        """The frame after a step of some envs; the others stay as they are, and get no reward."""
         self._return_N[rows] += news.reward
         reward, total = np.zeros_like(last.reward), last.cumulated_reward.copy()
         reward[rows], total[rows] = news.reward, self._return_N[rows]

@@ -1,7 +1,7 @@
 """GymAgent: what all env agents share.
 
 Called with ``t``, an env agent reads the action of ``t - 1`` and writes ``env/*`` at ``t``; at ``t = 0`` it resets. A
-subclass says what a frame is (``_begin``, ``_go_on``); this class seeds it and writes it.
+subclass makes the frames (``_begin``, ``_go_on``); this class provides the seeds and writes the frames.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
 
     Args:
         seed: The seed; ``default_seed`` if there is none.
-        input_string: The variable with the actions. If there is none of this name, a nested dict is made of all that
-            begin with it and a slash.
-        output_string: What the names of its own variables begin with.
-        reward_at_t: Whether the reward of the action at ``t`` is written at ``t`` and not at ``t + 1``.
-        include_last_state: Whether the last state of an episode has a time step of its own, with autoreset.
-        **kwargs: What ``Agent`` takes.
+        input_string: The variable with the actions. If there is no such variable, a nested dict is made from all those
+            that begin with this name and a slash.
+        output_string: The prefix of the variables that the agent writes.
+        reward_at_t: Whether the reward of the action at ``t`` is written at ``t`` instead of ``t + 1``.
+        include_last_state: Whether, with autoreset, the last state of an episode has a time step of its own.
+        **kwargs: Arguments of ``Agent``.
 
     Attributes:
         num_envs: How many envs there are.
@@ -61,7 +61,7 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
         self.action_space: Space[Any] | None = None
         self._resets = 1
         self._frame: Frame | None = None
-        # Has no other purpose than to be on the device that the agent is moved to.
+        # Its only purpose is to be on the device that the agent is moved to.
         self.register_buffer("_home", torch.zeros(()), persistent=False)
 
     # ------------------------------------------------------------------ one time step
@@ -119,7 +119,7 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
         reward = frame.reward
         if self.reward_at_t:
             if last is not None:
-                # The time of an end keeps the return, whatever the next episode begins with.
+                # The last time step of an episode keeps its return, whatever the next episode begins with.
                 total = np.where(last.done, last.cumulated_reward, frame.cumulated_reward)
                 self._put({"reward": reward, "cumulated_reward": total}, t - 1)
             reward = np.zeros_like(reward)
@@ -154,15 +154,15 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
         return _defined(self.action_space)
 
     def get_obs_and_actions_sizes(self) -> tuple[Any, Any]:
-        """How large observations and actions are: the length of a vector, the shape of more, or how many there are."""
+        """Sizes of observations and actions: a vector's length, another array's shape, or the number of choices."""
         return _size(self.get_observation_space()), _size(self.get_action_space())
 
     def is_continuous_action(self) -> bool:
-        """Whether actions are vectors."""
+        """Whether actions are arrays of numbers."""
         return isinstance(self.action_space, spaces.Box)
 
     def is_discrete_action(self) -> bool:
-        """Whether actions are one of some."""
+        """Whether an action is one of n choices."""
         return isinstance(self.action_space, spaces.Discrete)
 
     def is_continuous_state(self) -> bool:
@@ -170,7 +170,7 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
         return isinstance(self.observation_space, spaces.Box)
 
     def is_discrete_state(self) -> bool:
-        """Whether observations are one of some."""
+        """Whether an observation is one of n choices."""
         return isinstance(self.observation_space, spaces.Discrete)
 
 

@@ -1,4 +1,4 @@
-"""What agents have in common that run in other processes."""
+"""What agents that run in other processes have in common."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class HostedAgent(Agent):
-    """An agent whose copies run in processes, which begin when they are first needed and end with ``close``."""
+    """An agent whose copies run in processes, which start when they are first needed and end with ``close``."""
 
     def __init__(self, agent: Agent, num_processes: int, name: str | None, verbose: bool = False) -> None:
         super().__init__(name=name, verbose=verbose)
@@ -27,11 +27,11 @@ class HostedAgent(Agent):
         return self._hosts
 
     def is_running(self) -> bool:
-        """Whether it is at work. What has gone wrong there is raised here."""
+        """Whether the agent is at work. Whatever has gone wrong there is raised here."""
         return self._hosts is not None and self._hosts.is_running()
 
     def get_by_name(self, n: str) -> list[Agent]:
-        """All agents of this name that are part of it."""
+        """All agents of this name among the agent and its parts."""
         return super().get_by_name(n) + self.agent.get_by_name(n)
 
     def close(self) -> None:

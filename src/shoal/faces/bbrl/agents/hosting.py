@@ -1,8 +1,8 @@
 """Agents at work in other processes.
 
-An agent is hosted like an env: a pool on the process engine holds one host per process, and a call of the agent is a
-call of its host. So what a pool promises holds here too: a worker that dies or an agent that fails is an exception that
-says so, and nothing stays behind.
+An agent is hosted like an env: a pool on the process engine holds one host per process, and a call to the agent is a
+call to its host. So what a pool promises holds here too: a worker that dies or an agent that fails raises an exception
+that says so, and nothing is left behind.
 
     caller                               worker
     columns and parameters  ──────────▶  a workspace, the agent's parameters
@@ -34,27 +34,27 @@ Columns = dict[str, torch.Tensor]
 
 
 class AgentHost(gym.Env[Any, Any]):
-    """Runs an agent where the pool has put it. Its rows mean nothing; it is there to be called."""
+    """Runs an agent in the worker where the pool has put it. Its rows mean nothing; it exists to be called."""
 
     observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
     action_space = gym.spaces.Discrete(1)
 
     def __init__(self, packed: bytes) -> None:
-        # One process per agent: more threads in each would only take turns.
+        # There is a process per agent, so more threads in each would only take turns.
         torch.set_num_threads(1)
         self.agent = unpickle_value(packed)
         self.inbox: bytes | None = None
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """Nothing of interest."""
+        """Return a meaningless row."""
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> Any:
-        """Nothing of interest."""
+        """Return a meaningless row."""
         return np.zeros(1, np.float32), 0.0, False, False, {}
 
     def run(self, parameters: bytes, kwargs: dict[str, Any]) -> bytes:
-        """Run the agent on the columns in the inbox; returns what they have become."""
+        """Run the agent on the columns in the inbox, and return the resulting columns."""
         if parameters:
             self.agent.load_state_dict(unpickle_value(parameters))
         given: Columns = {} if self.inbox is None else unpickle_value(self.inbox)
@@ -71,7 +71,7 @@ class AgentHost(gym.Env[Any, Any]):
         self.agent.train(mode)
 
     def close(self) -> None:
-        """End what the agent has open."""
+        """Close whatever the agent has open."""
         for part in self.agent.modules():
             if hasattr(part, "close"):
                 part.close()
@@ -83,7 +83,7 @@ class Hosts:
     def __init__(self, agent: Agent, count: int) -> None:
         self._agent = agent
         packed = pickle_value(agent, type(agent).__name__)
-        # How long an agent takes is its own affair.
+        # An agent may take as long as it likes.
         patience = {"reset_timeout": None, "step_timeout": None}
         self._pool = make_pool(
             [partial(AgentHost, packed)] * count,
@@ -97,7 +97,7 @@ class Hosts:
         self._error: BaseException | None = None
 
     def run(self, parts: Sequence[Workspace | None], kwargs: dict[str, Any]) -> list[Workspace]:
-        """Run all of them, each on its own part, and wait for the ends."""
+        """Run all copies, each on its own part, and wait for all of them."""
         if self.is_running():
             raise StateError("the agent is running: wait until is_running() is False")
         return self._run(parts, kwargs)
@@ -111,21 +111,21 @@ class Hosts:
     def start(
         self, parts: Sequence[Workspace | None], kwargs: dict[str, Any], then: Callable[[list[Workspace]], None]
     ) -> None:
-        """Run all of them without waiting; ``then`` gets the results."""
+        """Run all copies without waiting; ``then`` gets the results."""
         if self.is_running():
             raise StateError("the agent is running: wait until is_running() is False")
 
         def work() -> None:
             try:
                 then(self._run(parts, kwargs))
-            except BaseException as error:  # raised where somebody asks
+            except BaseException as error:  # raised where somebody asks whether they are running
                 self._error = error
 
         self._thread = Thread(target=work, name="shoal-agent", daemon=True)
         self._thread.start()
 
     def is_running(self) -> bool:
-        """Whether they are at work. What has gone wrong is raised here, once."""
+        """Whether the copies are at work. Whatever has gone wrong is raised here, once."""
         if self._thread is not None and self._thread.is_alive():
             return True
         self._thread = None
@@ -135,18 +135,18 @@ class Hosts:
         return False
 
     def wait(self) -> None:
-        """Wait until they are done."""
+        """Wait until the copies are done."""
         if self._thread is not None:
             self._thread.join()
         self.is_running()
 
     def seed(self, seeds: Sequence[int]) -> None:
-        """Give each its seed."""
+        """Give each copy its seed."""
         for k, seed in enumerate(seeds):
             self._pool.ask("seed_agent", (seed,), {}, [k])
 
     def train(self, mode: bool) -> None:
-        """Put all of them into training or evaluation mode."""
+        """Put all copies into training or evaluation mode."""
         self._pool.ask("train_agent", (mode,), {})
 
     def close(self) -> None:

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 def make_env(
     env_name: str, autoreset: bool = False, wrappers: Sequence[Callable[[Any], Any]] = (), **kwargs: Any
 ) -> Any:
-    """An env of Gymnasium's.
+    """A Gymnasium env.
 
     Args:
         env_name: Its id.
-        autoreset: Whether the agent is to reset it when an episode has ended.
-        wrappers: What is wrapped around it, innermost first.
-        **kwargs: What else ``gymnasium.make`` takes.
+        autoreset: Whether the agent is to reset the env when an episode has ended.
+        wrappers: Wrappers to put around the env, innermost first.
+        **kwargs: Other arguments of ``gymnasium.make``.
 
     Example:
         >>> make_env("CartPole-v1", autoreset=True)
@@ -58,8 +58,8 @@ def record_video(env: Any, policy: Agent, path: str | os.PathLike[str]) -> None:
 
     Args:
         env: An env that was made with ``render_mode="rgb_array"``.
-        policy: What reads ``env/env_obs`` and writes ``action``; of a ``TemporalAgent``, the agent inside.
-        path: The file, for example ``"episode.mp4"``; its folder is made if it is not there.
+        policy: An agent that reads ``env/env_obs`` and writes ``action``, or a ``TemporalAgent`` around one.
+        path: The file, for example ``"episode.mp4"``; its folder is created if it does not exist.
 
     Raises:
         BackendUnavailable: If moviepy is not installed.

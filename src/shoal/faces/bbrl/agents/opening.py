@@ -3,13 +3,13 @@
     Named         an id, a registration or a KernelEnv: the pool makes the envs, on any engine, compiled ones included
     Made          a function that makes an env
 
-A function is called here, once per env and in their order, for the serial engine; for the others it is called where the
-envs will run, and once here, for an env to look at. What is looked for is an ``Autoreset`` wrapper and, in the first
-observation, whether the observation space is true. The pool is opened by the first reset, because that observation
-needs the seed.
+For the serial engine, the function is called here, once per env and in order; for the other engines it is called where
+the envs will run, and once here, for an env to inspect. The inspection asks whether the env has an ``Autoreset``
+wrapper and whether the first observation matches the observation space. The pool is opened by the first reset, because
+that observation needs the seed.
 
-``Autoreset`` stays where it is. It acts when an env is stepped after its end, and the pool never does that: its
-boundary rule resets the env, and the wrapper with it.
+``Autoreset`` stays where it is. It acts when an env is stepped after the end of an episode, and the pool never does
+that: its boundary rule resets the env, and the wrapper with it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Source(Protocol):
     """Where the envs of an agent come from.
 
     Attributes:
-        autoreset: Whether they are reset when an episode has ended.
-        is_here: Whether they are in this thread.
+        autoreset: Whether the envs are reset when an episode has ended.
+        is_here: Whether the envs are in this thread.
     """
 
     autoreset: bool
@@ -56,16 +56,16 @@ class Source(Protocol):
         """The observation and action space that the env declares."""
 
     def at_hand(self) -> Source:
-        """A source of the same envs whose envs are in this thread, if it is open where they are to be."""
+        """A source of the same envs in this thread, if nobody has said where they are to run."""
 
     def envs(self) -> list[Any]:
         """The envs themselves, if they are in this thread."""
 
     def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
-        """A pool of them, about to be reset with these seeds."""
+        """A pool of the envs, which is about to be reset with these seeds."""
 
     def reopen(self, pool: Pool, mode: Autoreset, action: Any) -> Pool:
-        """A pool for actions like this one, with the envs of another that has just been reset.
+        """A pool for actions like this one, with the envs of another pool that has just been reset.
 
         Raises:
             StateError: If the envs are where no other pool can take them over.
@@ -80,7 +80,7 @@ def source_of(
 ) -> Source:
     """The source for what an agent was given; ``options`` are those of ``make_pool``.
 
-    With None as the engine, envs are compiled where that makes no difference but speed, and serial elsewhere.
+    With None as the engine, envs are compiled where only speed depends on it, and serial otherwise.
     """
     engine = options["engine"]
     serial = {**options, "engine": engine or "serial"}
@@ -100,11 +100,11 @@ def source_of(
 
 
 def _id_in(make: Any, kwargs: Mapping[str, Any]) -> tuple[Any, bool, dict[str, Any], dict[str, Any]] | None:
-    """The id that ``make_env`` is called with, without which there is no compiled env.
+    """The id that ``make_env`` is called with; only an id can lead to a compiled env.
 
     Returns:
-        The id, whether to reset, keywords of the env and options of the pool; None if it is not ``make_env``, or wraps
-        the env.
+        The id, whether to reset, keywords of the env and options of the pool; None if ``make`` is not ``make_env``, or
+        wraps the env.
     """
     function, args, keywords = (make.func, make.args, make.keywords) if isinstance(make, partial) else (make, (), {})
     if function is not make_env:
@@ -120,18 +120,18 @@ def _id_in(make: Any, kwargs: Mapping[str, Any]) -> tuple[Any, bool, dict[str, A
 
 
 def _is_twin(name: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """Whether the compiled env of an id gives the rows of Gymnasium's, to somebody who wants nothing but rows."""
+    """Whether the compiled env of an id can replace Gymnasium's for a caller who only needs rows."""
     if not isinstance(name, str) or name not in gym.registry:
         return False
-    if kwargs.get("render_mode") is not None:  # who wants pictures wants the envs themselves
+    if kwargs.get("render_mode") is not None:  # whoever wants pictures wants the envs themselves
         return False
     limit = options.get("max_episode_steps")
-    is_limit = limit is None or limit > 0  # what else there may be, such as -1 for none, is Gymnasium's to judge
+    is_limit = limit is None or limit > 0  # other values, such as -1 for none, are Gymnasium's to judge
     return is_limit and _is_compiled(name, kwargs, options)
 
 
 def _is_compiled(env: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """Whether there is a compiled env, and what compiles it."""
+    """Whether there is a compiled env, and the compiler it needs."""
     if isinstance(env, str):
         recipe = own_recipe(env, "auto", 1, kwargs, options.get("wrappers"), options.get("max_episode_steps"))
         return recipe is not None and recipe.is_kernel and has_numba()
@@ -139,7 +139,7 @@ def _is_compiled(env: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]
 
 
 class Named:
-    """Envs that the pool can make by itself; ``plain`` gives others in their place that are at hand."""
+    """Envs that the pool can make on its own; ``plain`` makes a source of the same envs in this thread."""
 
     is_here = False
 
@@ -165,26 +165,26 @@ class Named:
         return self._spaces
 
     def at_hand(self) -> Source:
-        """The same envs as objects, if nobody has said where they are to be."""
+        """The same envs as objects in this thread, if nobody has said where they are to run."""
         return self if self._plain is None else self._plain()
 
     def envs(self) -> list[Any]:
-        """None: they are the pool's."""
+        """Refused: the envs belong to the pool."""
         raise StateError(
             "envs: the pool makes them with the first call with t=0; from then on there is a view of each. "
             'engine="serial" has them here'
         )
 
     def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
-        """A pool of them."""
+        """A pool of the envs."""
         return make_pool(self._env, self._num_envs, env_kwargs=self._kwargs, autoreset=mode, **self._options)
 
     def reopen(self, pool: Pool, mode: Autoreset, action: Any) -> Pool:
-        """None: they are the pool's."""
+        """Refused: the envs belong to the pool."""
         raise StateError("these envs are the pool's")
 
     def close(self) -> None:
-        """Nothing: they are the pool's."""
+        """Do nothing: the envs belong to the pool."""
 
 
 class Made:
@@ -221,7 +221,7 @@ class Made:
         return self._spaces
 
     def at_hand(self) -> Source:
-        """This one: whether they are at hand has been said."""
+        """This source: where the envs run has been decided."""
         return self
 
     def envs(self) -> list[Any]:
@@ -231,7 +231,7 @@ class Made:
         return self._build()
 
     def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
-        """A pool of them; the first env is reset with its seed, and keeps the result for the pool."""
+        """A pool of the envs; the first env is reset with its seed, and keeps the result for the pool."""
         built = self._build()
         first = adapt(built[0])
         result = first.reset(seed=seeds[0])
@@ -252,9 +252,9 @@ class Made:
         return make_pool(factories, autoreset=mode, **{"name": _name_of(self._built[0]), **self._options})
 
     def reopen(self, pool: Pool, mode: Autoreset, action: Any) -> Pool:
-        """A pool for actions like this one, with the envs of another that has just been reset.
+        """A pool for actions like this one, with the envs of another pool that has just been reset.
 
-        What an env's action space says need not be true either, and that shows only when there is an action.
+        The action space that an env declares may be wrong too, which only shows once there is an action.
         """
         if not self.is_here:
             raise StateError("these envs are elsewhere")
@@ -276,7 +276,7 @@ class Made:
             env.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Envs stay where they are; in another process, or in a copy, others are made when they are needed.
+        # Envs are not copied; a copy, here or in another process, makes its own when it needs them.
         return {**self.__dict__, "_built": [], "_shown": []}
 
 
@@ -297,20 +297,20 @@ class MakeShown:
 
 
 class Shown:
-    """An env as the pool is to see it: with the space that its observations are of, and without infos.
+    """An env as the pool is to see it: with the space that its observations really are in, and without infos.
 
-    Nobody reads infos here, and to carry them between processes would cost more than the rest of most steps.
+    Nobody reads infos here, and carrying them between processes would cost more than the rest of most steps.
 
     Attributes:
-        early: A seed and the result of a reset that has been made with it, for the next reset.
-        is_handed_over: Whether another has the env by now, who will close it.
+        early: A seed and the result of a reset that was already made with it, to be returned by the next reset.
+        is_handed_over: Whether another ``Shown`` has taken over the env, and will close it.
     """
 
     def __init__(self, env: Any, space: Space[Any], action_space: Space[Any] | None = None) -> None:
         self.env = env = adapt(env)
         self.observation_space = space
         self.action_space = env.action_space if action_space is None else action_space
-        # Numbers stay numpy's: Gymnasium's own envs are 3 % slower with Python's.
+        # Numbers stay numpy numbers: Gymnasium's own envs are 3 % slower with Python's.
         self._is_bool = self.action_space.shape == () and self.action_space.dtype == bool
         self.early: tuple[int | None, Any] | None = None
         self.is_handed_over = False
@@ -321,18 +321,18 @@ class Shown:
         return getattr(self.env, name)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """Reset it, unless it has just been reset with this seed."""
+        """Reset the env, unless it has just been reset with this seed."""
         early, self.early = self.early, None
         result = early[1] if early is not None and early[0] == seed else self.env.reset(seed=seed, options=options)
         return (result[0], {}) if _ends_in_dict(result, 2) else result
 
     def step(self, action: Any) -> Any:
-        """Step it."""
+        """Step the env."""
         result = self.env.step(bool(action) if self._is_bool else action)
         return (*result[:4], {}) if _ends_in_dict(result, 5) and result[4] else result
 
     def close(self) -> None:
-        """Close it, if it is still here."""
+        """Close the env, unless it was handed over."""
         if not self.is_handed_over:
             self.env.close()
 

@@ -1,4 +1,4 @@
-"""ParallelGymAgent: many envs, on a pool."""
+"""ParallelGymAgent: many envs, backed by a pool."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ActionError, AgentActionError, StateError, WorkspaceError
-from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of
+from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of, final_columns
 from shoal.faces.bbrl.agents.gym_agent import GymAgent
 from shoal.faces.bbrl.agents.opening import Source, source_of
 from shoal.faces.bbrl.agents.views import EnvView
-from shoal.faces.bbrl.workspace import final_name
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -31,26 +30,26 @@ class ParallelGymAgent(GymAgent):
 
     With autoreset, the next time step has the first state of the next episode, and the action between the two is not
     executed. With ``include_last_state=False`` that first state takes the place of the last one, which is then in
-    ``env/final_obs``; everywhere else, that is what ``env/env_obs`` is.
+    ``env/final_obs``; where no episode has ended, ``env/final_obs`` equals ``env/env_obs``.
 
     Args:
         make_env_fn: A function that makes an env, such as ``partial(make_env, "CartPole-v1", autoreset=True)``; or a
-            task id or a ``KernelEnv``. On the serial engine the function is called once per env, in their order; on the
-            others it is called in the workers, and once here. Compiled envs need no call.
+            task id or a ``KernelEnv``. On the serial engine the function is called once per env, in order; on the
+            others it is called in the workers, and once here. For compiled envs it is not called.
         num_envs: How many envs.
         make_env_args: Keyword arguments for the function.
         seed: The seed; ``default_seed`` if there is none.
         engine: Where they run: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` (for compiled envs) or
-            ``"auto"``. The data is the same. None takes ``"kernel"`` where ``make_env`` would make an env of
-            Gymnasium's that shoal has compiled, with nothing around it, and ``"serial"`` elsewhere.
+            ``"auto"``. The data is the same. None takes ``"kernel"`` where ``make_env`` would make an unwrapped
+            Gymnasium env for which shoal has a compiled one, and ``"serial"`` elsewhere.
         num_workers: How many threads or processes.
         autoreset: Whether envs are reset when an episode has ended. None looks for a wrapper called ``Autoreset``; ids
             have none.
-        pool_options: What else ``shoal.make_pool`` takes, such as ``on_fault`` and ``step_timeout``.
-        **kwargs: What ``GymAgent`` takes.
+        pool_options: Other arguments of ``shoal.make_pool``, such as ``on_fault`` and ``step_timeout``.
+        **kwargs: Arguments of ``GymAgent``.
 
     Attributes:
-        pool: The pool behind it; it is there from the first ``t = 0`` on.
+        pool: The pool behind it; available from the first ``t = 0`` on.
 
     Example:
         >>> from functools import partial
@@ -80,7 +79,7 @@ class ParallelGymAgent(GymAgent):
             raise WorkspaceError(f"num_envs: expected at least 1, got {num_envs}")
         self.make_env_fn = make_env_fn
         self.num_envs = num_envs
-        # Whether an action is good is for the env to say, as in BBRL; only what is no action at all is refused.
+        # As in BBRL, the env judges whether an action is in bounds; only what is no action at all is refused.
         options = {"bounded_actions": False, "engine": engine, "num_workers": num_workers, **(pool_options or {})}
         self._source: Source = source_of(make_env_fn, num_envs, make_env_args or {}, autoreset, options)
         self.observation_space, self.action_space = self._source.spaces()
@@ -108,7 +107,7 @@ class ParallelGymAgent(GymAgent):
     def envs(self) -> list[Any]:
         """The envs themselves if they are in this thread; else, from the first ``t = 0`` on, a view of each.
 
-        If it is not said where they run, to ask for them before that says so: in this thread.
+        If no engine was given, asking for the envs before that decides that they run in this thread.
         """
         if self._pool is None:
             self._source = self._source.at_hand()
@@ -147,7 +146,7 @@ class ParallelGymAgent(GymAgent):
         return self._accounts.go_on_with(rows, last, frame)
 
     def _take_dicts(self, action: Any) -> None:
-        """Let envs have dicts as actions although their space says otherwise, if this is the first action at all."""
+        """Let envs take dicts as actions although their space says otherwise, if this is their very first action."""
         pool = self.pool
         reason = f"{self.input}: there is a dict of actions, and the action space is {pool.spec.action.space}"
         if pool.stats().steps:
@@ -158,7 +157,7 @@ class ParallelGymAgent(GymAgent):
             raise AgentActionError(reason) from error
 
     def _take_bools(self, action: npt.NDArray[Any]) -> None:
-        """Let envs have bools as they are, and not as the numbers that their space says, if they are in this thread."""
+        """Pass bools to envs in this thread as they are, and not as the numbers that the action space declares."""
         space = self.pool.spec.action.space
         is_news = action.dtype == np.bool_ and space.dtype != np.bool_ and action.shape[1:] == space.shape
         if is_news and self._source.is_here:
@@ -172,11 +171,7 @@ class ParallelGymAgent(GymAgent):
     def _obs(self, batch: Batch) -> dict[str, npt.NDArray[Any]]:
         obs = columns_of(batch.obs, "env_obs")
         if not self.include_last_state:
-            finals = {final_name(name): column.copy() for name, column in obs.items()}
-            for row, (last_obs, _) in batch.finals.items():
-                for name, value in _leaves(last_obs, "final_obs"):
-                    finals[name][row] = value
-            obs.update(finals)
+            obs.update(final_columns(obs, ((row, last_obs) for row, (last_obs, _) in batch.finals.items())))
         return obs
 
     # ------------------------------------------------------------------ life
@@ -197,12 +192,6 @@ class ParallelGymAgent(GymAgent):
     def __getstate__(self) -> dict[str, Any]:
         # A copy, here or in another process, opens a pool of its own and begins with t=0.
         return {**self.__dict__, "_pool": None, "_has_acted": False, "_frame": None, "workspace": None}
-
-
-def _leaves(value: Any, name: str) -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return [leaf for key, part in value.items() for leaf in _leaves(part, f"{name}/{key}")]
-    return [(name, value)]
 
 
 def _action_rows(action: Any, rows: npt.NDArray[np.intp]) -> Any:

@@ -1,4 +1,4 @@
-"""Agents in other processes, which work on columns of one workspace."""
+"""Agents in other processes that work on the columns of one workspace."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 class NRemoteAgent(HostedAgent):
     """Copies of an agent in processes, each of which works on its share of the columns.
 
-    A call sends the parameters that ``agent`` has here, so to update the copies is to update it, for example with
-    ``load_state_dict`` on what ``get_by_name`` finds. Processes begin with the first call; ``close`` ends them.
+    A call sends the parameters that ``agent`` has here, so updating ``agent`` updates the copies, for example with
+    ``load_state_dict`` on what ``get_by_name`` finds. Processes start with the first call; ``close`` ends them.
 
     Args:
         agent: The agent.
         num_processes: How many copies.
-        name: A name to find it by.
-        verbose: Whatever the agent makes of it.
+        name: A name to find the agent by.
+        verbose: Means whatever the agent makes of it.
     """
 
     def __init__(self, agent: Agent, num_processes: int = 1, name: str | None = None, verbose: bool = False) -> None:
@@ -42,9 +42,9 @@ class NRemoteAgent(HostedAgent):
 
         Args:
             agent: The agent; what is returned is a copy of it.
-            num_processes: How many processes; 0 for a copy in this one.
-            time_size: How many times the workspace is to have, if not as many as that run had.
-            **extra_kwargs: What to call the agent with.
+            num_processes: How many processes; 0 for a copy in this process.
+            time_size: How many time steps the workspace is to have, if not as many as that run had.
+            **extra_kwargs: Keyword arguments of that run.
         """
         trial, workspace = agent.clone(), Workspace()
         trial(workspace, **extra_kwargs)
@@ -56,9 +56,9 @@ class NRemoteAgent(HostedAgent):
         return (NRemoteAgent(copy, num_processes) if num_processes else copy), shared
 
     def __call__(self, workspace: Workspace | None, **kwargs: Any) -> None:
-        """Run all copies, and wait for the ends.
+        """Run all copies, and wait for all of them.
 
-        With a ``stop_variable`` each copy stops by itself; its columns are then as if it had waited for the longest.
+        With a ``stop_variable`` each copy stops on its own; its columns are then extended to the length of the longest.
         """
         known = self._checked(workspace)
         self._merge(known, self._at_work().run(self._split(known), kwargs), kwargs.get("stop_variable"))
@@ -114,9 +114,9 @@ class RemoteAgent(NRemoteAgent):
 
 
 def _equally_long(parts: list[Workspace], stop_variable: str | None) -> list[Workspace]:
-    """Runs that have stopped at different times, as one batch that stops together would have them.
+    """Extend runs that have stopped at different times, as if they were one batch that stops together.
 
-    Who has stopped keeps its last frame, as envs do whose episode has ended, and gets no more reward.
+    A run that has stopped keeps its last frame and gets no more reward, like an env whose episode has ended.
     """
     longest = {name: max(part.variables[name].length for part in parts if name in part) for name in parts[0]}
 

@@ -13,7 +13,7 @@ class SeedableAgent(Agent):
 
     Args:
         seed: The seed, if it is known already.
-        **kwargs: What ``Agent`` takes.
+        **kwargs: Arguments of ``Agent``.
     """
 
     def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
@@ -37,21 +37,21 @@ class SeedableAgent(Agent):
 
 
 class SeedableAgentLast(SeedableAgent):
-    """An agent that takes the last of several seeds."""
+    """An agent that uses the last of several seeds."""
 
     def _again(self, seed: int) -> int:
         return seed
 
 
 class SeedableAgentSum(SeedableAgent):
-    """An agent whose seed is the sum of all that it was given."""
+    """An agent whose seed is the sum of all seeds that it was given."""
 
     def _again(self, seed: int) -> int:
         return sum(self._seeds) + seed
 
 
 class SeedableAgentMean(SeedableAgent):
-    """An agent whose seed is the mean, rounded down, of all that it was given."""
+    """An agent whose seed is the mean, rounded down, of all seeds that it was given."""
 
     def _again(self, seed: int) -> int:
         return (sum(self._seeds) + seed) // (len(self._seeds) + 1)

@@ -1,4 +1,4 @@
-"""Agents made of agents, and small agents."""
+"""Agents made of other agents, and small agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Agents(Agent):
 
     Args:
         *agents: The agents.
-        name: A name to find all of it by.
+        name: A name to find the whole by.
     """
 
     def __init__(self, *agents: Agent, name: str | None = None) -> None:
@@ -38,18 +38,18 @@ class Agents(Agent):
             agent(workspace, **kwargs)
 
     def seed(self, seed: int) -> Self:
-        """Give all of them the seed; returns the agent."""
+        """Give all agents the seed; returns ``self``."""
         for agent in self.agents:
             agent.seed(seed)
         return self
 
     def get_by_name(self, n: str) -> list[Agent]:
-        """All agents of this name that are part of it."""
+        """All agents of this name among the agent and its parts."""
         return super().get_by_name(n) + [found for agent in self.agents for found in agent.get_by_name(n)]
 
 
 class TemporalAgent(TimeAgent):
-    """An agent that is called at one time after the other.
+    """An agent that calls another at one time step after the other.
 
     Example:
         >>> from shoal.faces.bbrl import Workspace
@@ -81,9 +81,9 @@ class TemporalAgent(TimeAgent):
         """Call the agent at ``t``, ``t + 1`` and so on.
 
         Args:
-            t: The first time.
-            n_steps: How many times at most.
-            stop_variable: Stop after the time at which this variable is True for the whole batch.
+            t: The first time step.
+            n_steps: How many time steps at most.
+            stop_variable: Stop after the time step at which this variable is True for the whole batch.
             **kwargs: For the agent.
         """
         if n_steps is None and stop_variable is None:
@@ -97,23 +97,23 @@ class TemporalAgent(TimeAgent):
             t += 1
 
     def seed(self, seed: int) -> Self:
-        """Seed the agent; returns this one."""
+        """Seed the agent inside; returns ``self``."""
         self.agent.seed(seed)
         return self
 
     def get_by_name(self, n: str) -> list[Agent]:
-        """All agents of this name that are part of it."""
+        """All agents of this name among the agent and its parts."""
         return super().get_by_name(n) + self.agent.get_by_name(n)
 
 
 class CopyTAgent(Agent):
-    """Copies a variable to another, at one time or at all.
+    """Copies one variable to another, at one time or at all times.
 
     Args:
-        input_name: What to copy.
-        output_name: Where to.
+        input_name: The variable to copy.
+        output_name: The variable to copy it to.
         detach: Whether to leave the graph behind.
-        name: A name to find it by.
+        name: A name to find the agent by.
     """
 
     def __init__(self, input_name: str, output_name: str, detach: bool = False, name: str | None = None) -> None:
@@ -121,7 +121,7 @@ class CopyTAgent(Agent):
         self.input_name, self.output_name, self.detach = input_name, output_name, detach
 
     def forward(self, t: int | None = None, **kwargs: Any) -> None:
-        """Copy it at time ``t``; at all times if there is none."""
+        """Copy the variable at time ``t``, or at all times if ``t`` is None."""
         value = self.get(self.input_name if t is None else (self.input_name, t))
         self.set(self.output_name if t is None else (self.output_name, t), value.detach() if self.detach else value)
 
@@ -134,17 +134,17 @@ class PrintAgent(Agent):
         self.names = names
 
     def forward(self, t: int | None = None, **kwargs: Any) -> None:
-        """Print them at time ``t``; at all times if there is none."""
+        """Print the variables at time ``t``, or at all times if ``t`` is None."""
         for name in self.names or tuple(self._lent().keys()):
             print(name, "=", self.get(name if t is None else (name, t)))  # noqa: T201
 
 
 class EpisodesDone(TimeAgent):
-    """Marks each column as done from its first end on, so that an env that resets itself shows one episode.
+    """Marks each column as done from its first end on, so that an env with autoreset shows one episode.
 
     Args:
-        in_var: What is True where an episode ends.
-        out_var: What is to be True from there on.
+        in_var: The variable that is True where an episode ends.
+        out_var: The variable that is to be True from there on.
     """
 
     def __init__(self, in_var: str = "env/done", out_var: str = "env/done") -> None:
@@ -153,7 +153,7 @@ class EpisodesDone(TimeAgent):
         self.state: torch.Tensor | None = None
 
     def forward(self, t: int, *args: Any, **kwargs: Any) -> None:
-        """Mark time ``t``; at time 0 everything begins anew."""
+        """Mark time ``t``; time 0 starts anew."""
         done = self.get((self.in_var, t)).bool()
         self.state = done if t == 0 or self.state is None else self.state | done
         self.set((self.out_var, t), self.state)

@@ -1,4 +1,4 @@
-"""VecGymAgent: a vector env of Gymnasium's as an agent."""
+"""VecGymAgent: a Gymnasium vector env as an agent."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of
+from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of, final_columns
 from shoal.faces.bbrl.agents.gym_agent import GymAgent
-from shoal.faces.bbrl.agents.parallel import _leaves
-from shoal.faces.bbrl.workspace import final_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class VecGymAgent(GymAgent):
-    """A ``gymnasium.vector.VectorEnv`` as an agent, with the variables that ``ParallelGymAgent`` has.
+    """A ``gymnasium.vector.VectorEnv`` as an agent, with the variables that ``ParallelGymAgent`` writes.
 
     The autoreset mode of the vector env says what happens at the end of an episode: ``NEXT_STEP`` gives the last state
     a time step of its own, ``SAME_STEP`` puts it into ``env/final_obs``, and with ``DISABLED`` an env keeps its last
@@ -29,7 +27,7 @@ class VecGymAgent(GymAgent):
         make_envs_fn: A function that makes the vector env.
         vec_env_args: Keyword arguments for it.
         seed: The seed; ``default_seed`` if there is none.
-        **kwargs: What ``GymAgent`` takes; ``include_last_state`` follows from the vector env.
+        **kwargs: Arguments of ``GymAgent``; ``include_last_state`` follows from the vector env.
 
     Example:
         >>> import shoal
@@ -56,11 +54,11 @@ class VecGymAgent(GymAgent):
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.include_last_state = self.mode is not AutoresetMode.SAME_STEP
         self._accounts = Accounts(self.num_envs)
-        # Those that were reset behind their frozen frames, because a vector env steps all or none.
+        # Envs that were reset behind their frozen frames, because a vector env steps all envs or none.
         self._idling = np.zeros(self.num_envs, np.bool_)
 
     def _begin(self, seeds: list[int]) -> Frame:
-        # They count up, as vector envs do by themselves; not every one of those takes a list.
+        # The seeds count up, as vector envs count up on their own; not every vector env takes a list.
         obs, _ = self.envs.reset(seed=seeds[0])
         self._idling[:] = False
         return self._accounts.begin(self._obs(obs, {}))
@@ -69,7 +67,7 @@ class VecGymAgent(GymAgent):
         if self.mode is not AutoresetMode.DISABLED or not last.done.any():
             obs, reward, terminated, truncated, infos = self.envs.step(action)
             steps = last.timestep + 1
-            # The step after an end is a reset, or, where that was in the same step, the first of the next episode.
+            # The step after an end is the reset or, with SAME_STEP, the first step of the next episode.
             steps[last.done] = 0 if self.mode is AutoresetMode.NEXT_STEP else 1
             return self._accounts.go_on(last, self._obs(obs, infos), reward, terminated, truncated, steps)
         ended = last.done & ~self._idling
@@ -84,14 +82,11 @@ class VecGymAgent(GymAgent):
         return self._accounts.go_on_with(rows, last, news)
 
     def _obs(self, obs: Any, infos: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        # Vector envs may hand out the same arrays again, and frames are kept until the next one.
+        # Vector envs may reuse their arrays, while each frame is kept until the next one.
         columns = {name: column.copy() for name, column in columns_of(obs, "env_obs").items()}
         if self.mode is AutoresetMode.SAME_STEP:
-            finals = {final_name(name): column.copy() for name, column in columns.items()}
-            for row in np.flatnonzero(infos.get("_final_obs", ())):
-                for name, value in _leaves(infos["final_obs"][row], "final_obs"):
-                    finals[name][row] = value
-            columns.update(finals)
+            ended = np.flatnonzero(infos.get("_final_obs", ())).tolist()
+            columns.update(final_columns(columns, ((row, infos["final_obs"][row]) for row in ended)))
         return columns
 
     def close(self) -> None:

@@ -15,9 +15,9 @@ _OWN = ("_pool", "_env_id")
 
 
 class EnvView(gym.Env[Any, Any]):
-    """One env of a pool: what is read, set or called here is read, set or called there.
+    """One env of a pool: whatever is read, set or called here is read, set or called there.
 
-    It is the agent that resets and steps the env. A compiled env has its fields as attributes.
+    Only the agent resets and steps the env. A compiled env has its fields as attributes.
 
     Args:
         pool: The pool.
@@ -68,7 +68,7 @@ class EnvView(gym.Env[Any, Any]):
             raise
 
     def __getattr__(self, name: str) -> Any:
-        # Whoever copies or prints an object asks for such names, and means the view.
+        # Such names are asked for when an object is copied or printed, and they mean the view.
         if name.startswith("__") or name in _OWN:
             raise AttributeError(name)
         value = self._ask(name)
@@ -95,7 +95,7 @@ class EnvView(gym.Env[Any, Any]):
         return self._pool.render([self._env_id])[0]
 
     def close(self) -> None:
-        """Nothing: the agent closes it."""
+        """Do nothing: the agent closes the env."""
 
     def __repr__(self) -> str:
         return f"<EnvView of env {self._env_id} of {self._pool.spec.id}>"

@@ -1,1 +1,1 @@
-"""Beside agents: the replay buffer, the arithmetic of bootstrapping, and parameters of networks."""
+"""What else training needs: the replay buffer, the arithmetic of bootstrapping, and updates of network parameters."""

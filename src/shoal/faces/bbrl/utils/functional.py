@@ -1,9 +1,10 @@
 """The arithmetic of bootstrapping, on tensors ``[time, batch]``.
 
-``must_bootstrap`` is where the next state has a value: ``~terminated``, and not ``~done``. A state in which a time
+``must_bootstrap`` says where the next state has a value: ``~terminated``, and not ``~done``. A state in which a time
 limit has cut the episode has a value like any other.
 
-BBRL calls the discount ``discount_factor``, and books call the coefficient of ``gae`` lambda; both names are taken too.
+BBRL calls the discount ``discount_factor``, and books call the coefficient of ``gae`` lambda (here ``lam``); both names
+are accepted too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _also_called(**others: str) -> Callable[[Callable[..., torch.Tensor]], Calla
 def temporal_difference(
     critic: torch.Tensor, reward: torch.Tensor, must_bootstrap: torch.Tensor, gamma: float
 ) -> torch.Tensor:
-    """``reward[t+1] + gamma * critic[t+1] - critic[t]`` for each time; zero at the last, which has no next.
+    """``reward[t+1] + gamma * critic[t+1] - critic[t]`` for each time; zero at the last one, which has no successor.
 
     Args:
         critic: Values of the states, ``[T, B]``.
@@ -65,7 +66,7 @@ def doubleqlearning_temporal_difference(
     must_bootstrap: torch.Tensor,
     gamma: float,
 ) -> torch.Tensor:
-    """The temporal difference of Q-values; ``q`` chooses the next action, ``q_target`` tells its value.
+    """The temporal difference of Q-values: ``q`` chooses the next action, ``q_target`` provides its value.
 
     Args:
         q: Values of all actions, ``[T, B, A]``.
@@ -91,16 +92,16 @@ def gae(
     gamma: float,
     gae_coef: float,
 ) -> torch.Tensor:
-    """Generalised advantage estimates. Gradients go through ``critic``, and not through ``next_critic``.
+    """Generalised advantage estimates. Gradients flow through ``critic``, but not through ``next_critic``.
 
     The mask ends both the bootstrapping and the recursion. On data of several steps, where an episode may have been
-    truncated in between, use pairs of ``get_transitions``, or the advantages of the next episode leak into this one.
+    truncated in between, use pairs from ``get_transitions``, or the advantages of the next episode leak into this one.
 
     Args:
         reward: Rewards of the steps, ``[T, B]``.
-        next_critic: Values of the states after them, ``[T, B]``.
-        must_bootstrap: Where those have a value, ``[T, B]``.
-        critic: Values of the states before them, ``[T, B]``.
+        next_critic: Values of the states after the steps, ``[T, B]``.
+        must_bootstrap: Where the states after the steps have a value, ``[T, B]``.
+        critic: Values of the states before the steps, ``[T, B]``.
         gamma: The discount.
         gae_coef: Lambda; 0 gives temporal differences, 1 sums of all rewards.
     """
@@ -115,7 +116,7 @@ def gae(
 
 
 def cumulated_reward(reward: torch.Tensor, done: torch.Tensor) -> float:
-    """The mean, over columns, of the sum of rewards up to and with the first ``done``.
+    """The mean over columns of the sum of rewards up to and including the first ``done``.
 
     Raises:
         WorkspaceError: If a column never ends.

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class ReplayBuffer:
     """Keeps the last ``max_size`` columns of the workspaces that are put into it, normally pairs of transitions.
 
-    The first workspace fixes the variables, their shapes and how many times a column has.
+    The first workspace fixes the variables, their shapes and the number of time steps per column.
 
     Args:
-        max_size: How many columns it holds; the oldest go first.
+        max_size: How many columns the buffer holds; the oldest are dropped first.
         device: Where it keeps them.
 
     Attributes:
@@ -45,14 +45,14 @@ class ReplayBuffer:
         self.position = 0
 
     def put(self, workspace: Workspace) -> None:
-        """Add all columns of a workspace; of more than ``max_size``, the last ones."""
+        """Add all columns of a workspace, or the last ``max_size`` if there are more."""
         count, time_size = workspace.batch_size(), workspace.time_size()
         if not count or time_size is None:
             return
         columns = {name: workspace.variables[name].whole().detach() for name in workspace}
         self._check(columns)
         kept = min(count, self.max_size)
-        # As if they had come one by one: what is left out has moved the position all the same.
+        # As if the columns came one by one: those left out move the position all the same.
         start = (self.position + count - kept) % self.max_size
         index = (torch.arange(kept, device=self.device) + start) % self.max_size
         for name, column in columns.items():
@@ -92,6 +92,6 @@ class ReplayBuffer:
         return work
 
     def to(self, device: Any) -> None:
-        """Move it to another device."""
+        """Move the buffer to another device."""
         self.device = torch.device(device)
         self.variables = {name: held.to(self.device) for name, held in self.variables.items()}

@@ -1,4 +1,4 @@
-"""Parameters of networks."""
+"""Updates of network parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def soft_param_update(network_to_update: torch.nn.Module, network: torch.nn.Module, rho: float) -> None:
-    """Move the parameters of a network towards those of another: ``rho`` of the other, the rest of its own.
+    """Move the parameters of a network towards those of another, which get the weight ``rho``.
 
     Example:
         >>> target, net = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)

@@ -1,4 +1,4 @@
-"""nerveX's env managers, the forebears of DI-engine's: lists of results, or dicts when ids are given.
+"""nerveX's env managers, the forebears of DI-engine's: results are lists, or dicts when ids are given.
 
 >>> from shoal.faces.ding.nervex import BaseEnvManager, SubprocessEnvManager
 """

@@ -14,7 +14,7 @@ class BaseEnv(ABC):
     """The interface of an env.
 
     Attributes:
-        timestep: What ``step`` returns; subclasses may have another one.
+        timestep: What ``step`` returns; subclasses may use another class.
         info_template: What ``info`` returns.
     """
 
@@ -31,7 +31,7 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
 
     @abstractmethod
     def step(self, action: Any) -> Any:
@@ -43,7 +43,7 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def info(self) -> Any:
-        """What the env takes and gives."""
+        """The env's spaces, and its number of agents."""
 
     @abstractmethod
     def __repr__(self) -> str:
@@ -51,8 +51,8 @@ class BaseEnv(ABC):
 
     @abstractmethod
     def pack(self, timesteps: Any = None, obs: Any = None) -> Any:
-        """Results of many envs as what a caller wants to have."""
+        """Turn the results of many envs into what callers want."""
 
     @abstractmethod
     def unpack(self, action: Any) -> list[dict[str, Any]]:
-        """A batch of actions as the keywords of each env's ``step``."""
+        """Turn a batch of actions into the keywords of each env's ``step``."""

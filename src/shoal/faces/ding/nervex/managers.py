@@ -1,4 +1,4 @@
-"""Managers that hand results out in lists, or by id: no launch, no states, no resets of their own accord."""
+"""Managers that return results as lists, or by id: no launch, no states, no automatic resets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.adapters.nervex_env import MakeNervexEnv
 from shoal.build import make_pool
-from shoal.errors import FaultError, ManagerState, WrongSetting
+from shoal.errors import FaultError, ManagerState, UnknownEnv, WrongSetting
 from shoal.faces.ding.failures import either_class
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ _log = logging.getLogger("shoal")
 class BaseEnvManager:
     """Many envs, one after another.
 
-    Calls without ``env_id`` are for all envs and return lists; calls with ids are for those and return dicts. What an
-    env raises is a ``FaultError`` and of its own class; no call has a deadline.
+    Calls without ``env_id`` are for all envs and return lists; calls with ids are for those envs and return dicts. What
+    an env raises is raised both as a ``FaultError`` and under its own class; no call has a deadline.
 
     Args:
         env_fn: Makes an env from a config.
@@ -100,19 +100,22 @@ class BaseEnvManager:
         """Whether the episodes of all envs are over."""
         return all(self._env_done.values())
 
-    def reset(self, reset_param: Sequence[Mapping[str, Any]] | None = None, env_id: Sequence[int] | None = None) -> Any:
+    def reset(
+        self, reset_param: Sequence[Mapping[str, Any] | None] | None = None, env_id: Sequence[int] | None = None
+    ) -> Any:
         """Reset all envs, or those in ``env_id``.
 
         Args:
-            reset_param: Keywords for the reset of each of them.
-            env_id: Whom to reset.
+            reset_param: Keywords for the reset of each of them; None for none.
+            env_id: Which envs to reset.
 
         Returns:
             What the env's ``pack(obs=...)`` makes of the observations.
         """
         ids = self._ids(env_id, None if reset_param is None else len(reset_param), "reset_param")
-        for i, own in zip(ids, reset_param or [{}] * len(ids), strict=True):
-            self._pool.async_reset(options=dict(own) or None, env_id=[i])
+        keywords = [None] * len(ids) if reset_param is None else [dict(own or {}) or None for own in reset_param]
+        for i, own in zip(ids, keywords, strict=True):
+            self._pool.async_reset(options=own, env_id=[i])
         found = self._gather(ids)
         self._env_done.update(dict.fromkeys(ids, False))
         return self._packer.pack(obs=_shaped(found, env_id))
@@ -133,7 +136,7 @@ class BaseEnvManager:
         return self._packer.pack(timesteps=_shaped(found, env_id))
 
     def seed(self, seed: Sequence[Any], env_id: Sequence[int] | None = None) -> Any:
-        """Seed all envs, or those in ``env_id``, at once."""
+        """Seed all envs, or those in ``env_id``, right away."""
         ids = self._ids(env_id, len(seed), "seed")
         with either_class():
             answers = {i: self._pool.call("seed", own, env_id=[i])[0] for i, own in zip(ids, seed, strict=True)}
@@ -144,10 +147,10 @@ class BaseEnvManager:
         self._pool.close()
 
     def __getattr__(self, key: str) -> list[Any]:
-        """An attribute of every env; None for those that have none of this name."""
+        """An attribute of every env; None for those that do not have it."""
         if key.startswith("__") or "_pool" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no attribute {key!r}")
-        if self._here and self._pool.is_closed:  # they can still be asked for what they have become
+        if self._here and self._pool.is_closed:  # envs in this process can still be read
             return [getattr(env, key, None) for env in self._here]
         return list(self._pool.call("read", key))
 
@@ -156,8 +159,14 @@ class BaseEnvManager:
             raise ManagerState("the env manager is closed")
 
     def _ids(self, env_id: Sequence[int] | None, given: int | None, what: str) -> list[int]:
+        """The envs that a call is for; whatever is wrong with them, no env has moved yet."""
         self._check_open()
         ids = list(range(self._env_num)) if env_id is None else list(env_id)
+        for i in ids:
+            if i not in self._env_done:
+                raise UnknownEnv(f"env_id: there is no env {i!r}: the manager has envs 0 to {self._env_num - 1}")
+        if len(set(ids)) != len(ids):
+            raise WrongSetting(f"env_id: expected each env once, got {ids}")
         if given is not None and given != len(ids):
             raise WrongSetting(f"{what}: expected {len(ids)} entries, one for each of envs {ids}, got {given}")
         return ids
@@ -188,7 +197,7 @@ class BaseEnvManager:
 class SubprocessEnvManager(BaseEnvManager):
     """Many envs, each in a process of its own.
 
-    One more is built in this process. It packs and unpacks, is never reset, and is closed with the others.
+    One more env is built in this process. It packs and unpacks, is never reset, and is closed with the others.
     """
 
     _engine = "process"

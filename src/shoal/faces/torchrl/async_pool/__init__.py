@@ -2,13 +2,13 @@
 
     pool          what can be asked of it: send, receive, and the calls that act on all envs
     backends      threads of this process, or worker processes
-    members       who makes its envs
-    flights       commands on their way: who is addressed, what was given
+    members       what makes its envs
+    flights       commands on their way: which envs they address, what they were given
     exchange      what data may be sent
     translating   failures of envs, as the pool raises them
     counting      how well it is used
 
-The envs are on a pool of shoal's, and its rows are translated as those of batched envs are.
+The envs run on a shoal pool, whose rows are translated like those of batched envs.
 """
 
 from shoal.faces.torchrl.async_pool.backends import ProcessorAsyncEnvPool, ThreadingAsyncEnvPool

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ThreadingAsyncEnvPool(AsyncEnvPool):
-    """An ``AsyncEnvPool`` whose envs are in threads of this process. What an env raises is raised as it is."""
+    """An ``AsyncEnvPool`` whose envs are in threads of this process; what an env raises is raised as it is."""
 
     _engine = "thread"
 
@@ -74,7 +74,7 @@ def _pool(owner: AsyncEnvPool, crossings: Sequence[Crossing], **options: Any) ->
     patience = owner._patience_s
     return make_pool(
         owner._factories(crossings),
-        # Rows are wanted as each env is ready.
+        # Rows are wanted as soon as each env is ready.
         batch_size=1,
         autoreset="disabled",
         on_nan="pass",
@@ -88,7 +88,7 @@ def _pool(owner: AsyncEnvPool, crossings: Sequence[Crossing], **options: Any) ->
 
 
 def _cpus(affinity: Any, num_workers: int) -> list[int] | None:
-    """One CPU per worker, from numbers or sets of one number, or a function that has them by the worker's."""
+    """One CPU per worker, from numbers, sets of one number, or a function that maps a worker's number to either."""
     if affinity is None:
         return None
     told = [affinity(worker) for worker in range(num_workers)] if callable(affinity) else list(affinity)

@@ -1,4 +1,4 @@
-"""How well a pool is used by who receives from it."""
+"""How well a pool is used by the code that receives from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecvCounts:
         self._waiting_s = self._deciding_s = 0.0
 
     def note_send(self, ids: Sequence[int]) -> None:
-        """These envs have got a command."""
+        """Note that these envs have been sent a command."""
         now = perf_counter()
         for i in ids:
             before = self._handed_out.pop(i, None)
@@ -36,7 +36,7 @@ class RecvCounts:
                 self._deciding_s += now - before
 
     def note_recv(self, ids: Sequence[int], began: float) -> None:
-        """Rows of these envs have been received, by a call that began then."""
+        """Note that rows of these envs have been received, by a call that began at ``began``."""
         now = perf_counter()
         self._batches += 1
         self._items += len(ids)
@@ -45,7 +45,7 @@ class RecvCounts:
         self._handed_out.update(dict.fromkeys(ids, now))
 
     def take(self, *, reset: bool) -> dict[str, float]:
-        """The counts so far; with ``reset``, they begin anew."""
+        """The counts so far; with ``reset``, they start over."""
         batches, items = max(1, self._batches), self._items
         age = max(perf_counter() - self._since, 1e-9)
         counts = {

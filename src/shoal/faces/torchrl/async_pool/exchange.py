@@ -1,7 +1,7 @@
 """How data may pass to the envs of an async pool, as far as its caller can tell.
 
-``"queue"`` takes any data; ``"shm"`` holds it to the keys, shapes and dtypes of the envs' specs; ``"auto"`` is the
-second where envs allow it, and the first elsewhere. How it then travels is the pool's own business in all of them.
+``"queue"`` takes any data; ``"shm"`` holds it to the keys, shapes and dtypes of the envs' specs; ``"auto"`` is
+``"shm"`` where the envs allow it, and ``"queue"`` elsewhere. How the data then travels is the pool's own business.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.metadata import EnvMetaData
 
 _KINDS = ("queue", "shm", "auto")
-# What a pool itself reads, and hands to no env.
+# Entries that the pool itself reads, and passes to no env.
 _OWN = frozenset({INDEX, "_reset", "_step"})
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """What was asked for, and what came of it.
+    """The exchange that was asked for, and what came of it.
 
     Attributes:
         asked: ``"queue"``, ``"shm"`` or ``"auto"``.
@@ -68,12 +68,12 @@ class Exchange:
 
 
 def exchange_of(asked: str | None, metas: Sequence[EnvMetaData], *, in_processes: bool) -> Exchange:
-    """What an option of a pool means for these envs.
+    """What the option ``exchange`` means for these envs.
 
     Raises:
-        ArgumentError: If there is no such exchange, or not in this process.
+        ArgumentError: If there is no such exchange, or if it needs worker processes and there are none.
         SpecError: If data cannot be held to one schema: the envs differ, or have shapes that are not fixed.
-        TypeError: If some of it is no tensor.
+        TypeError: If some of the data is not a tensor.
     """
     asked = "queue" if asked is None else asked
     check_choice("exchange", asked, _KINDS)
@@ -90,7 +90,7 @@ def exchange_of(asked: str | None, metas: Sequence[EnvMetaData], *, in_processes
 
 
 def _refusal(metas: Sequence[EnvMetaData]) -> Exception | None:
-    """Why data cannot be held to one schema."""
+    """Why data cannot be held to one schema; None if it can."""
     found = [leaf for meta in metas for leaf in meta.specs.items(True, True)]
     leaves = [(key_of(path_of(key)[2:]), spec) for key, spec in found if spec is not None]
     for key, spec in leaves:
@@ -118,10 +118,10 @@ def _schema(meta: EnvMetaData) -> tuple[NestedKey, ...]:
 
 
 class _UnknownEntry(ActionError, KeyError):
-    """An entry of which the envs know nothing."""
+    """An entry that is in no spec of the envs."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
 
 
 class _NoTensor(ArgumentError, TypeError):
-    """Data that is no tensor, where only tensors can be sent."""
+    """Data that is not a tensor, where only tensors can be sent."""

@@ -1,4 +1,4 @@
-"""Commands on their way to some envs: who is addressed, and what they were given."""
+"""Commands on their way to some envs: which envs they address, and what they were given."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ INDEX = "env_index"
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A command of one env that has not been received.
+    """A command to one env whose result has not been received.
 
     Attributes:
         call: What was asked: ``"step"``, ``"reset"`` or ``"step_and_maybe_reset"``.
-        source: The TensorDict it came with, if any.
-        row: Its row there; None if the TensorDict is all its own.
-        is_alone: Whether it was sent to this one env by number: it then waits for who asks for it by number.
+        source: A copy of the TensorDict it came with, if any.
+        row: Its row there; None if the whole TensorDict is its own.
+        is_alone: Whether it was sent to this one env by number: its result then waits to be received by number.
     """
 
     call: str
@@ -46,8 +46,8 @@ class Address:
 
     Attributes:
         ids: Their numbers, one per row.
-        td: The data, with one row per env; None if there is none.
-        is_alone: Whether one env was named by a number of its own.
+        td: A copy of the data, with one row per env; None if there is none.
+        is_alone: Whether a single env was named, by its number.
     """
 
     ids: list[int]
@@ -56,17 +56,19 @@ class Address:
 
 
 def addressed(td: TensorDictBase | None, env_index: Any, env_dims: int, count: int, *, needs_data: bool) -> Address:
-    """Who is meant by a TensorDict and an index.
+    """Which envs are meant by a TensorDict and an index.
 
     Args:
         td: The data.
-        env_index: One number, several, or None: then they are in the data, or, if there is none, all envs are meant.
+        env_index: One number, several, or None: then they are in the data, or, if there is no data, all envs are meant.
         env_dims: How many batch dims the data of one env has.
         count: How many envs there are.
         needs_data: Whether there must be data.
     """
     if td is None and needs_data:
         raise ActionError("tensordict: expected the actions of the envs, got None")
+    # Results repeat what was sent, and until then the caller may write to the TensorDict.
+    td = None if td is None else td.clone()
     if isinstance(env_index, (torch.Tensor, np.ndarray)):
         env_index = env_index.tolist()  # one number, or several
     if hasattr(env_index, "__index__") and not isinstance(env_index, bool):
@@ -121,7 +123,7 @@ def _indices_in(td: TensorDictBase) -> list[int]:
 
 
 def _number(value: Any) -> int:
-    """The number in a possibly nested list: the rows of an env that is a batch carry it once each."""
+    """The number in a possibly nested list: each row of an env that is itself a batch carries it."""
     while isinstance(value, list):
         value = value[0]
     if isinstance(value, torch.Tensor):
@@ -135,7 +137,7 @@ def index_entry(ids: Sequence[int], env_batch: torch.Size) -> NonTensorStack:
 
 
 class Flights:
-    """All commands that have not been received."""
+    """All commands whose results have not been received."""
 
     def __init__(self) -> None:
         self._of: dict[int, Flight] = {}
@@ -144,29 +146,29 @@ class Flights:
         return len(self._of)
 
     def refuse_busy(self, ids: Sequence[int]) -> None:
-        """Raise if one of these envs has not been received yet."""
+        """Raise if the result of one of these envs has not been received yet."""
         if busy := [i for i in ids if i in self._of]:
             raise StateError(f"envs {busy} are busy: receive what they were sent before ({self._of[busy[0]].call})")
 
     def take_off(self, address: Address, call: str) -> None:
-        """A command has been sent."""
+        """Note that a command has been sent."""
         for row, i in enumerate(address.ids):
             self._of[i] = Flight(call, address.td, None if address.td is None else row, address.is_alone)
 
     def waiting(self, call: str) -> list[int]:
-        """Envs that were asked this, and may be received by anybody who asks for it."""
+        """Envs that were sent this call, and not by number: any receive of the call may take their results."""
         return [i for i, flight in self._of.items() if flight.call == call and not flight.is_alone]
 
     def expects(self, env_id: int, call: str) -> bool:
-        """Whether an env was asked this."""
+        """Whether an env was sent this call."""
         return env_id in self._of and self._of[env_id].call == call
 
     def land(self, ids: Sequence[int]) -> list[Flight]:
-        """These have been received."""
+        """Note that these have been received, and return their flights."""
         return [self._of.pop(i) for i in ids]
 
     def lose(self, ids: Iterable[int]) -> None:
-        """These have failed."""
+        """Note that these have failed."""
         for i in ids:
             self._of.pop(i, None)
 

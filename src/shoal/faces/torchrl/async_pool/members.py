@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import ArgumentError
 from shoal.faces.torchrl.batched.creator import is_env
 from shoal.faces.torchrl.batched.members import Members
+from shoal.faces.torchrl.metadata import EnvMetaData
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def members_of(given: Sequence[Any], kwargs: Any) -> Members:
-    """Makers of envs from functions and envs."""
+    """Makers of envs, from functions and existing envs."""
     if not given:
         raise ArgumentError("env_makers: expected at least one")
     if isinstance(kwargs, (list, tuple)) and len(kwargs) != len(given):
@@ -22,10 +23,15 @@ def members_of(given: Sequence[Any], kwargs: Any) -> Members:
 
 
 class Existing:
-    """Hands out an env that exists."""
+    """A maker that hands out an env that exists."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
+
+    @property
+    def meta_data(self) -> EnvMetaData:
+        """What the env is."""
+        return EnvMetaData.metadata_from_env(self.env)
 
     def __call__(self, **kwargs: Any) -> Any:
         """The env."""

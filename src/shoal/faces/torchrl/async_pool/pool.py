@@ -53,9 +53,9 @@ class AsyncEnvPool(EnvGroup):
         env_makers: A function that makes an env, an env, or a list of these.
         backend: ``"threading"`` or ``"multiprocessing"``.
         stack: How rows are put together: ``"dense"``, ``"lazy"`` for envs whose data differs, or ``"maybe_dense"``.
-        exchange: With worker processes, ``"shm"`` refuses envs that differ, and data that no spec has; ``"auto"`` does
-            so where the envs allow it. ``"queue"``, the default, takes what there is. All are equally fast.
-        worker_affinity: The CPU of each worker process, or a function that has it for a number.
+        exchange: With worker processes, ``"shm"`` refuses envs that differ, and entries that are in no spec; ``"auto"``
+            does the latter where the envs allow it. ``"queue"``, the default, takes any data. All are equally fast.
+        worker_affinity: The CPU of each worker process, or a function that returns it for a worker's number.
         envs_per_worker: Envs that share a worker process, each in a thread of its own.
         create_env_kwargs: Keyword arguments for the functions, or a list with one dict per env.
         step_timeout: Seconds that an env may take for a step or a reset; by default what ``BATCHED_PIPE_TIMEOUT`` in
@@ -63,7 +63,7 @@ class AsyncEnvPool(EnvGroup):
 
     Attributes:
         num_envs: How many envs there are.
-        min_get: How many rows a receive waits for, unless it is told.
+        min_get: How many rows a receive waits for by default.
 
     Example:
         >>> from functools import partial
@@ -242,7 +242,7 @@ class AsyncEnvPool(EnvGroup):
             min_get: How many to wait for; by default ``self.min_get``.
             env_index: Wait for this env alone. Its result has no leading dim.
             max_get: How many to return at most.
-            timeout: Seconds to wait in all; 0 only looks. None waits for as long as envs may take.
+            timeout: Seconds to wait in all; 0 only checks. None waits for as long as envs may take.
 
         Returns:
             What was sent, with what followed under ``"next"``, in the order of the envs' numbers.
@@ -262,7 +262,7 @@ class AsyncEnvPool(EnvGroup):
         max_get: int | None = None,
         timeout: float | None = None,
     ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Wait for steps; return those that are ready, and the roots of the steps after: see ``async_step_recv``."""
+        """Wait for steps; return those that are ready, and the roots of the next steps: see ``async_step_recv``."""
         batch, flights = self._receive("step_and_maybe_reset", min_get, env_index, max_get, timeout)
         stepped = self._followed(batch, flights)
         root = self._plan().advance(stepped)
@@ -284,7 +284,7 @@ class AsyncEnvPool(EnvGroup):
         batch, flights = self._receive("reset", min_get, env_index, max_get, timeout)
         fresh = self._host.traffic.unpack(batch, is_first=True)
         if all(flight.source is not None for flight in flights):
-            fresh = self._inputs_of(flights).update(fresh)
+            fresh = self._inputs_of(flights).exclude("_reset", *self.reset_keys).update(fresh)
         fresh.set(INDEX, self._index_of(batch))
         return self._one_or_all(fresh, env_index)
 
@@ -308,7 +308,7 @@ class AsyncEnvPool(EnvGroup):
         try:
             batch = host.pool.recv_ready(ids, at_least=least, at_most=max_get, timeout=timeout)
         except FaultError as error:
-            # Others may have failed in the same moment: what the pool does not wait for any more will not come.
+            # Other envs may have failed at the same moment: rows that the pool no longer waits for will not come.
             self._flights.lose(set(ids).difference(host.pool.under_way))
             raise self._translated(error) from error.__cause__
         batch = by_number(batch)
@@ -328,7 +328,7 @@ class AsyncEnvPool(EnvGroup):
         if all(flight.source is source for flight in flights) and source is not None:
             rows = [flight.row for flight in flights]
             if rows == list(range(source.batch_size[0])):
-                return source.copy()
+                return source
             return source[torch.as_tensor(rows)]
         return self._host.traffic.stacked([flight.given() for flight in flights])
 
@@ -360,20 +360,20 @@ class AsyncEnvPool(EnvGroup):
 
     @property
     def exchange_keys(self) -> tuple[NestedKey, ...]:
-        """The keys that data may have; none if it may have any."""
+        """The keys that data may have; empty if it may have any."""
         return self._exchange.keys
 
     def stats(self, reset: bool = False) -> dict[str, float]:
         """What was received so far, and how long it took.
 
         Args:
-            reset: Whether to begin to count anew.
+            reset: Whether to start counting over.
 
         Returns:
-            ``batches``, ``items``, ``avg_batch_size``; ``batch_fill_ratio``, of all envs; ``partial_batch_fraction``,
-            of batches that lacked an env; ``avg_observation_to_batch_ms``, how long a receive took;
-            ``avg_batch_to_action_ms``, how long an env then waited for its next command;
-            ``consumer_busy_fraction``, the time not spent in receives.
+            ``batches``, ``items``, ``avg_batch_size``; ``batch_fill_ratio``, the same as a share of all envs;
+            ``partial_batch_fraction``, of batches that lacked an env; ``avg_observation_to_batch_ms``, how long a
+            receive took; ``avg_batch_to_action_ms``, how long an env then waited for its next command;
+            ``consumer_busy_fraction``, the share of time not spent in receives.
         """
         counts: dict[str, float] = self._counts.take(reset=reset)
         return counts
@@ -391,7 +391,7 @@ class AsyncEnvPool(EnvGroup):
             host.close()
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close the envs. A second call does nothing."""
+        """Close the envs; a second call does nothing."""
         self.shutdown()
 
     def __del__(self) -> None:

@@ -63,7 +63,7 @@ class ArrayHost(InProcess):
         return following, (done, self._taken(over, is_first=True))
 
     def _step_each(self, ids: Sequence[int], td: TensorDictBase) -> list[int]:
-        """Step some envs; the places of those that are done."""
+        """Step some envs; return the places of those that are done."""
         inputs = [(field.key, self._input(td, field, len(ids))) for field in self._in_fields]
         arrays, rows, done = self._arrays, self._rows, []
         if len(inputs) == 1:
@@ -110,7 +110,7 @@ class ArrayHost(InProcess):
 
 
 def _row(column: np.ndarray[Any, Any], place: int) -> np.ndarray[Any, Any]:
-    """A view of one row, an array also where it is a single number."""
+    """A view of one row, an array even where it is a single number."""
     return column[place, ...]
 
 

@@ -17,7 +17,7 @@ def attributes_here(envs: Sequence[Any], name: str) -> Any:
     """The attribute of each env, in a list; if they are methods, a function that calls each and returns a list.
 
     Raises:
-        AttributeError: If an env has none.
+        AttributeError: If an env lacks it.
     """
     found = [getattr(env, name) for env in envs]
     if not all(callable(value) for value in found):
@@ -30,10 +30,10 @@ def attributes_here(envs: Sequence[Any], name: str) -> Any:
 
 
 class RemoteAttribute:
-    """An attribute of envs that live elsewhere. It is fetched when it is looked at.
+    """An attribute of envs that live elsewhere, fetched when it is looked at.
 
-    Iterate over it, index it or compare it with a list for the values, call it to call the method of every env, and go
-    on with a dot for an attribute of the attribute.
+    Iterate over it, index it or compare it with a list to get the values; call it to call the method of every env; use
+    a further dot to get an attribute of the attribute.
 
     Example:
         >>> from functools import partial

@@ -1,7 +1,7 @@
-"""What SerialEnv and ParallelEnv have in common: their arguments, and when their envs are there.
+"""What SerialEnv and ParallelEnv have in common: their arguments, and when their envs exist.
 
-A batched env knows its specs when it is made, and starts its envs when they are first needed. Closed, it can be used
-again: its envs are made anew.
+A batched env knows its specs when it is made, and starts its envs when they are first needed. After a ``close`` it can
+be used again: its envs are then made anew.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ class BatchedEnv(EnvGroup):
         num_workers: How many envs.
         create_env_fn: Makes an env; a list has one function per env, and their envs may differ.
         create_env_kwargs: Keyword arguments for it, or a list with one dict per env.
-        device: Where data is expected and returned; by default where the envs have it.
+        device: Where data is expected and returned; by default the device of the envs, if they have one in common.
         use_buffers: False sends all data as it is, whatever the specs say about its shape.
         num_threads: How many threads torch may use in this process while the envs run; None leaves that alone.
         num_sub_threads: How many it may use in each worker process.
         mp_start_method: How worker processes start.
         metadata_from_workers: Look at the specs in a worker process instead of making an env in this one. The envs are
-            then started at once, and have to be of one kind.
+            then started right away, and have to be of one kind.
         shutdown_timeout: Seconds that envs have to close.
-        share_individual_td: True for lazy stacks of the envs' data, also where it could be one tensor per leaf.
-        shared_memory: Taken for compatibility, as are ``memmap``, ``policy_proof``, ``non_blocking``, ``consolidate``
+        share_individual_td: True for lazy stacks of the envs' data, even where it could be one tensor per leaf.
+        shared_memory: Accepted for compatibility, like ``memmap``, ``policy_proof``, ``non_blocking``, ``consolidate``
             and ``daemon``: data goes through memory that workers share in any case.
         memmap: See above.
         policy_proof: See above.
         non_blocking: See above.
         consolidate: See above.
         daemon: See above.
-        serial_for_single: Whether a ``ParallelEnv`` of one env is to be a ``SerialEnv``.
-        pin_memory: Not available any more.
-        allow_step_when_done: Not available any more.
+        serial_for_single: Whether a ``ParallelEnv`` of one env should be a ``SerialEnv``.
+        pin_memory: No longer available.
+        allow_step_when_done: No longer available.
     """
 
     def __init__(
@@ -86,7 +86,6 @@ class BatchedEnv(EnvGroup):
             "use_buffers": use_buffers,
             "mp_start_method": mp_start_method,
             "shutdown_timeout": shutdown_timeout,
-            "share_individual_td": bool(share_individual_td),
         }
         members = Members(num_workers, create_env_fn, create_env_kwargs)
         metas = self._look_at(members, metadata_from_workers, options)
@@ -109,18 +108,18 @@ class BatchedEnv(EnvGroup):
         """Start the envs."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------------ a life
+    # ------------------------------------------------------------------ life cycle
 
     @property
     def is_closed(self) -> bool:
-        """Whether the envs are not there: they have not been needed yet, or were closed."""
+        """Whether no envs are running: they have not been needed yet, or were closed."""
         return self.__dict__.get("_host") is None
 
     def start(self) -> None:
         """Start the envs now.
 
         Raises:
-            TensorEnvError: If they run already.
+            TensorEnvError: If they are already running.
         """
         if not self.is_closed:
             raise TensorEnvError(f"{type(self).__name__} runs already")
@@ -146,7 +145,7 @@ class BatchedEnv(EnvGroup):
         """Close the envs; they are made anew when they are needed again.
 
         Raises:
-            TensorEnvError: If they are not there, unless ``raise_if_closed`` is False.
+            TensorEnvError: If they are not running, unless ``raise_if_closed`` is False.
         """
         host: Host | None = self.__dict__["_host"]
         if host is None:
@@ -170,13 +169,11 @@ class BatchedEnv(EnvGroup):
             host.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Envs that run elsewhere cannot travel; the copy makes its own.
-        if not self.is_closed:
-            self.close()
-        return dict(self.__dict__)
+        # Running envs stay where they are and go on; the copy makes its own.
+        return {**self.__dict__, "_host": None, "_threads_before": None}
 
     def to(self, device: Any, *args: Any, **kwargs: Any) -> BatchedEnv:
-        """Move the env: data is expected and returned there from now on. Its envs stay where they are."""
+        """Move the env: data is expected and returned there from now on, but its envs stay where they are."""
         super().to(device, *args, **kwargs)
         host = self.__dict__["_host"]
         if host is not None:
@@ -209,7 +206,7 @@ class BatchedEnv(EnvGroup):
             The env itself.
 
         Raises:
-            TensorEnvError: If the envs run already.
+            TensorEnvError: If the envs are already running.
         """
         if not self.is_closed:
             raise TensorEnvError("configure_parallel: the envs run already; close() them first")

@@ -1,4 +1,4 @@
-"""EnvCreator: a factory that knows what it makes, and whose envs share the state that they are to share."""
+"""EnvCreator: a factory that knows what it makes, and whose envs can share state."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 class EnvCreator:
     """Makes envs of one kind, wherever it is called.
 
-    One env is made at once, reset and stepped, to learn what it is. TensorDicts in its state (statistics that a
-    transform keeps, for example) are moved to memory that all envs of this creator share, in whichever process they
-    are: what one of them learns, all of them know.
+    One env is made right away, reset and stepped, to learn what it is. TensorDicts in its state (statistics that a
+    transform keeps, for example) are moved to memory that all envs of this creator share, whichever process they are
+    in: what one of them learns, all of them know.
 
     Args:
         create_env_fn: Makes an env.
         create_env_kwargs: Keyword arguments for it.
         share_memory: Whether to share that state.
-        **kwargs: More keyword arguments, where the others have none of that name.
+        **kwargs: More keyword arguments; ``create_env_kwargs`` wins over those of the same name.
 
     Attributes:
         create_env_fn: What was given.
@@ -62,7 +62,7 @@ class EnvCreator:
         env = self.create_env_fn(**self.create_env_kwargs)
         self._meta_data = EnvMetaData.metadata_from_env(env)
         if self.share_memory:
-            env.rand_step(env.reset())  # what a transform keeps may only be there after a step
+            env.rand_step(env.reset())  # the state of a transform may only be there after a step
             self._state = {key: self._shared(value) for key, value in env.state_dict().items()}
         else:
             self._state = {}
@@ -92,7 +92,7 @@ class EnvCreator:
         return dict(self._state)
 
     def make_variant(self, **kwargs: Any) -> EnvCreator:
-        """A creator of the same envs with other keyword arguments. This one stays as it is."""
+        """A creator of the same envs with other keyword arguments; this one stays as it is."""
         return EnvCreator(self.create_env_fn, {**self.create_env_kwargs, **kwargs}, share_memory=self.share_memory)
 
     def __call__(self, **kwargs: Any) -> Any:
@@ -103,7 +103,7 @@ class EnvCreator:
         return env
 
     def __getstate__(self) -> dict[str, Any]:
-        # Wherever it is sent to, functions that have no name of their own are to go along.
+        # Functions that cannot be imported by name have to travel along.
         return {**vars(self), "create_env_fn": pickle_value(self.create_env_fn, "create_env_fn")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ class EnvCreator:
 
 
 def is_env(value: Any) -> bool:
-    """Whether something is an env, of this dialect or of TorchRL's own, and not a class or a function of them."""
+    """Whether something is an env, of this dialect or TorchRL's own, and not a class or function that makes one."""
     return not isinstance(value, type) and hasattr(value, "rollout") and hasattr(value, "fake_tensordict")
 
 
@@ -134,21 +134,23 @@ def env_creator(fun: Callable[..., Any]) -> EnvCreator:
 
 
 def get_env_metadata(env_or_creator: Any, kwargs: Mapping[str, Any] | None = None) -> EnvMetaData:
-    """What an env is: an env's own specs, a creator's word, or those of an env that a function makes.
+    """What is known about an env: from itself, from its creator, or from one that a function makes.
 
     Args:
-        env_or_creator: An env, an ``EnvCreator`` or a function that makes an env.
+        env_or_creator: An env, an ``EnvCreator`` (or anything else that has ``meta_data``), or a function that makes an
+            env.
         kwargs: Keyword arguments for the function.
 
     Raises:
-        TensorEnvError: If there is an env, and keyword arguments too; or if the function makes something else.
+        TensorEnvError: If keyword arguments are given for an env, or if the function does not make an env.
     """
     if is_env(env_or_creator):
         if kwargs:
             raise TensorEnvError("kwargs: an env that exists takes none")
         return EnvMetaData.metadata_from_env(env_or_creator)
-    if isinstance(env_or_creator, EnvCreator) and not kwargs:
-        return env_or_creator.meta_data
+    known = getattr(env_or_creator, "meta_data", None)
+    if isinstance(known, EnvMetaData) and not kwargs:
+        return known
     env = env_or_creator(**(kwargs or {}))
     if not is_env(env):
         raise TensorEnvError(f"create_env_fn: expected it to make an env, and it made {type(env).__name__}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.metadata import EnvMetaData
     from shoal.faces.torchrl.specs import Composite, TensorSpec
 
-_MOST_CARRIED_BYTES = 4096  # of a row that every step copies whether or not it is used
+_MOST_CARRIED_BYTES = 4096  # the longest row that every step copies, whether or not it is used
 
 
 def crossings_of(metas: Sequence[EnvMetaData], *, all_loose: bool = False) -> list[Crossing]:
@@ -109,9 +109,9 @@ class Traffic:
     Args:
         metas: What each env is.
         crossings: How its data crosses.
-        device: Where the data is wanted; None leaves it on the CPU without saying so.
-        stack: How rows are put together: ``"dense"``, ``"lazy"``, ``"maybe_dense"`` for dense where that can be, or
-            ``"as_alike"`` for dense if the envs are of one kind and lazy otherwise, whatever the data of the day.
+        device: Where the data is wanted; None leaves it on the CPU, in TensorDicts that name no device.
+        stack: How rows are put together: ``"dense"``, ``"lazy"``, ``"maybe_dense"`` for dense where possible, or
+            ``"as_alike"`` for dense if the envs are of one kind and lazy otherwise, whatever the data at hand.
     """
 
     def __init__(

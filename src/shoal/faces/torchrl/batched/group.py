@@ -1,6 +1,6 @@
 """Several envs as one: what batched envs and views of them have in common.
 
-The first dim of the batch is one row per env. A step or a reset with a mask goes to the envs it names, and no others.
+The first dim of the batch has one row per env. A step or a reset with a mask goes to the envs in it, and no others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GROUPS = {
 
 
 class NoEnvs(TensorEnvError, IndexError):
-    """A batch was indexed with nothing."""
+    """A batch was indexed in a way that selects no env."""
 
 
 class EnvGroup(EnvBase):
@@ -51,11 +51,14 @@ class EnvGroup(EnvBase):
         sizes = {tuple(meta.batch_size) for meta in metas}
         if len(sizes) > 1:
             raise TensorEnvError(f"the envs of a batch need one batch size, and these have {sorted(sizes)}")
-        super().__init__(device=device, batch_size=torch.Size((len(ids), *sizes.pop())))
+        # Each env checks its own resets, as its own ``allow_done_after_reset`` says.
+        size = torch.Size((len(ids), *sizes.pop()))
+        super().__init__(device=device, batch_size=size, allow_done_after_reset=True)
         own = self.__dict__
         own["_metas"] = list(metas)
         own["_ids"] = list(ids)
-        own["_are_alike"] = are_alike(metas)
+        # Data whose shapes vary differs from row to row sooner or later, so it is kept in lazy stacks from the start.
+        own["_are_alike"] = are_alike(metas) and not metas[0].has_dynamic_specs
         own["_has_state"] = any(not meta.specs["input_spec"]["full_state_spec"].is_empty() for meta in metas)
         for group, names in _GROUPS.items():
             for name in names:
@@ -94,7 +97,7 @@ class EnvGroup(EnvBase):
 
         Returns:
             The same TensorDict as `step`, with the last data of the episode under ``"next"``, and the root of the next
-            step, where ended episodes have begun anew.
+            step, where new episodes have replaced those that ended.
         """
         entries = entries_of(tensordict)
         if entries is None or "next" in entries or "_step" in entries or self.run_type_checks:
@@ -171,7 +174,7 @@ class EnvGroup(EnvBase):
     def _given(
         self, td: TensorDictBase | None, masks: list[tuple[Any, torch.Tensor]], place: int, host: Host
     ) -> TensorDictBase | None:
-        """What an env is given for its reset, None if it reads nothing then."""
+        """What an env is given for its reset; None if it reads nothing."""
         if td is None:
             return None
         is_whole = all(bool(mask[place].all()) for _, mask in masks)
@@ -194,7 +197,7 @@ class EnvGroup(EnvBase):
         )
 
     def _blank(self, place: int, *, with_reward: bool = False) -> TensorDictBase:
-        """What stands for an env that has not moved, until it gets its old values."""
+        """What stands in for an env that has not moved, until its old values are put back."""
         written = self._metas[place].specs["output_spec"]
         blank: TensorDictBase = written["full_observation_spec"].zero()
         blank.update(written["full_done_spec"].zero())
@@ -212,9 +215,14 @@ class EnvGroup(EnvBase):
         Returns:
             The seed after the last one.
         """
-        seeds, following = seed_chain(seed, len(self._ids), static_seed)
-        self._running().apply(self._ids, seed_env, [(own, static_seed) for own in seeds])
-        return following
+        host = self._running()
+        if len(self.batch_size) == 1:
+            seeds, following = seed_chain(seed, len(self._ids), static_seed)
+            host.apply(self._ids, seed_env, [(own, static_seed) for own in seeds])
+            return following
+        for i in self._ids:  # one after another: an env that is a batch itself may take several seeds
+            (seed,) = host.apply([i], seed_env, [(seed, static_seed)])
+        return seed
 
     def _set_seed(self, seed: int | None) -> None:
         self.set_seed(seed)
@@ -225,7 +233,7 @@ class EnvGroup(EnvBase):
         return {f"worker{place}": state for place, state in enumerate(states)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Give every env its state: its own of ``state_dict()``, or, if the state is that of one env, this one."""
+        """Give every env its own part of a ``state_dict()``, or, if the state is that of one env, give it to all."""
         if "worker0" in state_dict:
             each = [(state_dict[f"worker{place}"], strict) for place in range(len(self._ids))]
         else:
@@ -233,7 +241,7 @@ class EnvGroup(EnvBase):
         self._running().apply(self._ids, load_state_of, each)
 
     def add_truncated_keys(self) -> EnvBase:
-        """Not here: the envs have to have them."""
+        """Refuse: the envs themselves have to have them."""
         raise TensorEnvError("add_truncated_keys: call it on each env, in the function that makes it")
 
 

@@ -1,10 +1,10 @@
 """Where the envs of a batched env live, and how they are reached.
 
     InProcess   the envs themselves, one after another in this thread: tensors pass as they are, gradients included
-    OnPool      a pool of shoal's, whose envs are in threads or worker processes: data passes as rows of bytes
+    OnPool      a shoal pool, whose envs are in threads or worker processes: data passes as rows of bytes
 
-In-process envs are not put on the pool's serial engine: it hands out copies of arrays, so that nothing could be
-differentiated through it, and there is nothing in it (no wait, no boundary) that an env of TensorDicts has use for.
+In-process envs are not put on the pool's serial engine: it hands out copies of arrays, so nothing could be
+differentiated through it, and where there is nothing to wait for and no boundary to cross, it has nothing to offer.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """Envs that are there, by number.
+    """Running envs, by number.
 
     Attributes:
         device: Where data is wanted.
-        hands_on_all: Whether an env gets all that a reset was given, and not only the state that it says it reads.
+        hands_on_all: Whether an env gets everything that a reset was given, not only the state that it says it reads.
     """
 
     device: torch.device | None
     hands_on_all: bool
 
     def step(self, ids: Sequence[int], td: TensorDictBase) -> TensorDictBase:
-        """Step some envs, one row of ``td`` each; what they return as "next", stacked in the same order."""
+        """Step some envs, one row of ``td`` each; return what they have as "next", stacked in the same order."""
 
     def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> tuple[TensorDictBase, Following] | None:
-        """The same, with a reset of each env that is done by it: also which rows these are, and their first data.
+        """Like ``step``, but reset each env that is done; also return which rows those are, and their first data.
 
-        None if the host has no shorter way than a step and a reset.
+        Returns None if the host has no shorter way than a step and a reset.
         """
 
     def reset(
         self, ids: Sequence[int], given: Sequence[TensorDictBase | None], kwargs: Sequence[dict[str, Any]]
     ) -> TensorDictBase:
-        """Reset some envs, each with what it is given; their first data, stacked in the same order."""
+        """Reset some envs, each with what it is given; return their first data, stacked in the same order."""
 
     def apply(self, ids: Sequence[int], function: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a function with each env and arguments of its own."""
 
     def close(self) -> None:
-        """End them."""
+        """Close the envs."""
 
 
 class OnPool:
     """Envs behind a pool.
 
     Args:
-        make_pool: Makes the pool, from one crossing per env and whether data goes beside the rows.
+        make_pool: Makes the pool, given one crossing per env and whether any data goes beside the rows.
         metas: What each env is.
         device: Where data is wanted.
         all_loose: Send nothing in rows.
@@ -135,7 +135,7 @@ class OnPool:
     def wishes(
         self, ids: Sequence[int], given: Sequence[TensorDictBase | None], kwargs: Sequence[dict[str, Any]]
     ) -> list[dict[str, Any] | None] | None:
-        """The options of a reset, one per env; None if nobody has any."""
+        """The options of a reset, one per env; None if no env has any."""
         options: list[dict[str, Any] | None] = []
         for i, td, more in zip(ids, given, kwargs, strict=True):
             entries = {} if td is None else self.traffic.entries(td, self._reset_keys(i, td))
@@ -144,7 +144,7 @@ class OnPool:
         return options if any(options) else None
 
     def _reset_keys(self, env_id: int, td: TensorDictBase) -> list[Any]:
-        """What an env reads at its reset: its state, and all there is if only a part of it is reset."""
+        """What an env reads at its reset: its state, or everything if only a part of it is reset."""
         keys = list(td.keys(True, True, is_leaf=is_leaf_nontensor))
         if any((key if isinstance(key, str) else key[-1]) == "_reset" for key in keys):
             return keys
@@ -161,7 +161,7 @@ class OnPool:
             raise told(error) from error.__cause__
 
     def close(self) -> None:
-        """End the pool."""
+        """Close the pool."""
         self.pool.close()
 
     def _drop_rows(self) -> None:
@@ -217,13 +217,13 @@ class InProcess:
         rows = []
         for i, given in zip(ids, td.unbind(0), strict=True):
             env = self.envs[i]
-            # All of it: an env may read its last observation, or what a policy has written.
+            # The whole row: an env may read its last observation, or what a policy has written.
             given = self._brought(given.exclude("next"), env)
             rows.append(env.step(given).get("next").select(*self._steps[i], strict=False))
         return self._stacked(ids, rows)
 
     def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> tuple[TensorDictBase, Following] | None:
-        """There is no shorter way here."""
+        """Return None: there is no shorter way here."""
         return None
 
     def reset(
@@ -238,7 +238,7 @@ class InProcess:
         return self._stacked(ids, rows)
 
     def _brought(self, td: TensorDictBase, env: Any) -> TensorDictBase:
-        """Data where the env wants it."""
+        """Data on the device where the env wants it."""
         return td if env.device is None or env.device == td.device else td.to(env.device)
 
     def _stacked(self, ids: Sequence[int], rows: list[TensorDictBase]) -> TensorDictBase:
@@ -253,7 +253,7 @@ class InProcess:
         return [function(self.envs[i], *args) for i, args in zip(ids, each, strict=True)]
 
     def close(self) -> None:
-        """Close the envs, each of them even if another fails to."""
+        """Close the envs; one that fails to close does not keep the others open."""
         failures = []
         for env in self.envs:
             try:

@@ -1,4 +1,4 @@
-"""The envs of a batched env before they are built: who makes each, and with which arguments."""
+"""The envs of a batched env before they are built: what makes each, and with which arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Members:
         makers: One per env.
         kwargs: One dict per env.
         is_single_task: Whether one callable makes them all.
-        is_updated: Whether the arguments have been changed since.
+        is_updated: Whether the arguments have been changed since they were given.
     """
 
     def __init__(self, count: int, makers: Maker | Sequence[Maker], kwargs: Kwargs = None) -> None:
@@ -75,7 +75,7 @@ class Members:
         """What each env is, from throw-away ones: one per function that makes them.
 
         Args:
-            by_kwargs: Whether envs of one function may differ by their arguments, and are looked at for each.
+            by_kwargs: Whether envs of one function may differ by their arguments, so that one is made for each set.
         """
         kinds = [0] * len(self) if self.is_single_task and not by_kwargs else self.kinds()
         known = {kind: get_env_metadata(self.makers[kind], self.kwargs[kind]) for kind in dict.fromkeys(kinds)}
@@ -83,12 +83,12 @@ class Members:
 
 
 def same_kwargs(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether two envs are made with the same arguments; what cannot be compared is different."""
+    """Whether two envs are made with the same arguments; what cannot be compared counts as different."""
     if a is b or (not a and not b):
         return True
     try:
         return bool(a == b)
-    except Exception:  # tensors, arrays: their == is no yes or no
+    except Exception:  # tensors, arrays: their == is not a single yes or no
         return False
 
 
@@ -110,4 +110,4 @@ def _each(kwargs: Kwargs, count: int) -> list[dict[str, Any]]:
 
 
 class _NoMaker(TensorEnvError, TypeError):
-    """An env was given in place of a function that makes one."""
+    """Something else was given in place of a function that makes an env."""

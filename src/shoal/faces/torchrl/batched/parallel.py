@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class ParallelEnv(BatchedEnv):
-    """Several envs as one, run in worker processes on a pool of shoal's.
+    """Several envs as one, run in worker processes on a shoal pool.
 
     ``num_workers`` is the number of envs. How many processes they are spread over is the pool's choice, unless
-    ``num_processes`` says: as many as there are cores, and by default not more, since envs that compute gain nothing
-    from taking turns on a core. Give envs that mostly wait (for a simulator, a network) one each.
+    ``num_processes`` says: by default as many as there are cores and no more, since envs that compute gain nothing
+    from taking turns on a core. Give envs that mostly wait (for a simulator, a network) one process each.
 
     Args:
         num_workers: How many envs.
@@ -40,9 +40,9 @@ class ParallelEnv(BatchedEnv):
         num_processes: How many worker processes.
         step_timeout: Seconds that an env may take for a step or a reset; by default what ``BATCHED_PIPE_TIMEOUT`` in
             the environment says, or 10,000.
-        auto_wrap_envs: Taken for compatibility: functions of every kind can be sent to workers.
-        **options: See ``BatchedEnv``. ``mp_start_method`` may be ``"forkserver"`` (the default), ``"spawn"``, or
-            ``"fork"``, which is a fork only while no other threads run in this process.
+        auto_wrap_envs: Accepted for compatibility: functions of every kind can be sent to workers.
+        **options: See ``BatchedEnv``. ``mp_start_method`` may be ``"fork"`` (the default), which turns to a fork server
+            while other threads run in this process or a GPU is in use; ``"forkserver"``; or ``"spawn"``.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, ParallelEnv
@@ -55,7 +55,7 @@ class ParallelEnv(BatchedEnv):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """A ``SerialEnv`` for one env, if that is wished."""
+        """A ``SerialEnv`` for one env, if that was asked for."""
         if kwargs.get("serial_for_single") and 1 in (*args[:1], kwargs.get("num_workers")):
             own = ("num_processes", "step_timeout", "auto_wrap_envs", "mp_start_method", "metadata_from_workers")
             return SerialEnv(*args, **{name: value for name, value in kwargs.items() if name not in own})
@@ -71,7 +71,7 @@ class ParallelEnv(BatchedEnv):
         auto_wrap_envs: bool = True,
         **options: Any,
     ) -> None:
-        # If the workers are to come from a fork server, it loads torch while this process looks at the specs.
+        # If the workers will come from a fork server, it loads torch while this process looks at the specs.
         warm_up(start_method_of(options.get("mp_start_method")))
         super().__init__(num_workers, create_env_fn, **options)
         self.__dict__["_num_processes"] = num_processes
@@ -97,7 +97,7 @@ class ParallelEnv(BatchedEnv):
 
     def _open(self) -> Host:
         all_loose = self._options["use_buffers"] is False
-        stack = "lazy" if self._options["share_individual_td"] else "as_alike"
+        stack = "as_alike" if self._are_alike else "lazy"
         return OnPool(self._make_pool, self._metas, self.device, all_loose=all_loose, stack=stack)
 
     def _make_pool(self, crossings: Sequence[Crossing], has_loose: bool) -> Pool:
@@ -128,7 +128,7 @@ class ParallelEnv(BatchedEnv):
         return RemoteAttribute(self._running, ids, (name,))
 
     def stats(self) -> PoolStats:
-        """What the pool has done so far. ``engine_reason`` says whether the processes pay, and if they do not, why.
+        """What the pool has done so far; ``engine_reason`` says whether the processes pay off, and if not, why.
 
         Raises:
             StateError: If the envs have not been started.
@@ -151,8 +151,8 @@ def verdict(step_s: float, batch_s: float, rows: float) -> str:
 
     Args:
         step_s: Seconds that a step of one env takes.
-        batch_s: Seconds that a step of all of them takes.
-        rows: How many they are, on average.
+        batch_s: Seconds that a step of all envs takes.
+        rows: How many envs that is, on average.
 
     Example:
         >>> verdict(500e-6, 1.2e-3, 8)

@@ -1,4 +1,4 @@
-"""Looking at envs in a worker process, for those that must not be made in this one."""
+"""Looking at envs in a worker process, for envs that must not be made in this one."""
 
 from __future__ import annotations
 

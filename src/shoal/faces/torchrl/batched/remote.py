@@ -1,4 +1,4 @@
-"""What is done with one env where it lives: these functions travel there, so they are short and name no objects."""
+"""What is done with one env where it lives: these functions travel there, so they are short and capture no objects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ if TYPE_CHECKING:
 CALLABLE, VALUE = "callable", "value"
 
 
-def seed_env(env: Any, seed: int | None, static_seed: bool) -> None:
-    """Seed an env, and in a worker process torch's own generator too: nobody else there uses it."""
+def seed_env(env: Any, seed: int | None, static_seed: bool) -> int | None:
+    """Seed an env, and in a worker process torch's own generator too: nothing else there uses it.
+
+    Returns:
+        The seed after the env's own.
+    """
     if seed is not None and multiprocessing.parent_process() is not None:
         torch.manual_seed(seed)
-    env.set_seed(seed, static_seed=static_seed)
+    following: int | None = env.set_seed(seed, static_seed=static_seed)
+    return following
 
 
 def itself(env: Any) -> Any:
@@ -41,7 +46,7 @@ def kind_of(env: Any, path: tuple[str, ...]) -> str:
 
 
 def attribute_of(env: Any, path: tuple[str, ...]) -> Any:
-    """An attribute of an env, of that attribute, and so on."""
+    """An attribute of an env, or of that attribute, and so on along the path."""
     found = env
     for name in path:
         found = getattr(found, name)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SerialEnv(BatchedEnv):
-    """Several envs as one, run one after another in the caller's thread. Gradients flow through it.
+    """Several envs as one, run one after another in the caller's thread; gradients flow through it.
 
     Args:
         num_workers: How many envs.
@@ -48,9 +48,9 @@ class SerialEnv(BatchedEnv):
         envs: list[Any] = []
         for place in range(self.num_workers):
             env = self._members.build(place)
-            # A function may hand out one env again and again, which cannot be in two states.
+            # A function may return the same env again and again, but one env cannot be in two states.
             envs.append(deepcopy(env) if any(env is other for other in envs) else env)
-        # Who sends data as it is, or has changed the arguments since, may get other envs than were looked at.
+        # If data is sent as it is, or the arguments were changed since, the envs may differ from those looked at.
         holds_specs = self._options["use_buffers"] is not False
         if holds_specs and not self._members.is_updated:
             for place, (env, meta) in enumerate(zip(envs, self._metas, strict=True)):
@@ -80,4 +80,4 @@ def _told(shape: torch.Size | None) -> str:
 
 
 class _NoProcesses(ArgumentError, TypeError):
-    """An option of worker processes, where there are none."""
+    """An option for worker processes, where there are none."""

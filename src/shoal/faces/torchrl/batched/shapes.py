@@ -1,4 +1,4 @@
-"""Whether what envs return has the shapes that their specs say."""
+"""Whether what envs return has the shapes that their specs declare."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def fixed_shapes(output_spec: Any) -> Shapes:
-    """The shapes that the specs of an env fix, by key, in what it returns."""
+    """The shapes, by key, that the specs of an env fix for what it returns."""
     return {
         key: leaf.shape
         for spec in output_spec.values()
@@ -38,7 +38,7 @@ def check_shapes(
     Args:
         ids: The envs that returned them.
         rows: What each returned.
-        stacked: All of it. If that is dense, looking at it once is enough.
+        stacked: All of it stacked; if that is dense, one look at it is enough.
         shapes: What the specs of every env say.
 
     Raises:

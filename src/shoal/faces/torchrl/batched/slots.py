@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 _DEFAULT_TIMEOUT_S = 10_000.0
 
-# They take seconds to load, torch included, and whoever imports this has envs that need them.
+# These take seconds to load, torch included, and a process that imports this module has envs that need them.
 preload_if_loaded("shoal.adapters.tensordict_env", "shoal.faces.torchrl.batched", "shoal.faces.torchrl.gym")
 
 
 @dataclass(frozen=True)
 class MakeSlot:
-    """Makes an env of a pool, wherever that is.
+    """Makes an env of a pool, in whichever process the env will live.
 
     Attributes:
         maker: Makes the env.
         kwargs: Keyword arguments for it.
         crossing: How its data crosses.
         threads: How many threads torch may use there; None leaves that alone.
-        is_silent: Whether warnings are left out there.
+        is_silent: Whether warnings are suppressed there.
     """
 
     maker: Callable[..., Any]
@@ -43,11 +43,11 @@ class MakeSlot:
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """What the user gave; who searches it for what cannot be pickled names it as the user would."""
+        """What the user gave, so that a search for what cannot be pickled names it as the user would."""
         return self.maker
 
     def __call__(self) -> TensorDictEnv:
-        """Make it."""
+        """Make the env."""
         if self.is_silent:
             warnings.filterwarnings("ignore")
         if self.threads is not None and torch.get_num_threads() != self.threads:
@@ -56,12 +56,12 @@ class MakeSlot:
 
 
 def filters_warnings() -> bool:
-    """Whether workers are to be silent, which ``shoal.faces.torchrl.filter_warnings_subprocess`` says."""
+    """Whether workers suppress warnings, as ``shoal.faces.torchrl.filter_warnings_subprocess`` says."""
     return bool(face.filter_warnings_subprocess)
 
 
 def patience_s() -> float:
-    """Seconds that an env may take for a step or a reset: ``BATCHED_PIPE_TIMEOUT`` of the environment."""
+    """Seconds that an env may take for a step or a reset: ``BATCHED_PIPE_TIMEOUT`` from the environment."""
     told = os.environ.get("BATCHED_PIPE_TIMEOUT")
     if told is None:
         return _DEFAULT_TIMEOUT_S
@@ -72,7 +72,7 @@ def patience_s() -> float:
 
 
 def start_method_of(name: str | None) -> str | None:
-    """A start method by its name here.
+    """The start method of a pool, from its name in this dialect.
 
     Unless another one is asked for, workers are forks of this process where that does no harm: no other thread runs
     here, and no GPU is in use. Otherwise they come from a fork server, which takes seconds to load torch.

@@ -18,7 +18,7 @@ Sizes = dict[Path, tuple[int, ...]]
 
 
 def level_sizes(spec: Composite, lead: int) -> Sizes:
-    """The dims that each nested level of a spec has behind its first ``lead`` ones."""
+    """The dims that each nested level of a spec has after its first ``lead`` ones."""
     return {
         path_of(key): tuple(spec[key].shape[lead:])
         for key in spec.keys(include_nested=True)
@@ -32,7 +32,7 @@ def nested(
     device: torch.device | None = None,
     sizes: Sizes | None = None,
 ) -> TensorDict:
-    """A TensorDict of entries by key, with one for each level; ``sizes`` has what levels add to the batch size."""
+    """A TensorDict of entries by key, with a nested one per level; ``sizes`` is what levels add to the batch size."""
     if not any(isinstance(key, tuple) for key in entries):
         return build(dict(entries), batch_size, device)  # type: ignore[arg-type]
     tree: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def _grow(tree: dict[str, Any], path: Path, lead: torch.Size, device: torch.devi
 
 
 def put(td: TensorDictBase, key: str, value: Any) -> None:
-    """Set an entry that is known to fit, without the checks of ``set`` where that can be."""
+    """Set an entry that is known to fit, without the checks of ``set`` where possible."""
     entries = entries_of(td)
     if entries is not None and td.device == value.device:
         entries[key] = value
@@ -63,11 +63,13 @@ def put(td: TensorDictBase, key: str, value: Any) -> None:
 
 
 def stack_rows(rows: Sequence[TensorDictBase], *, lazily: bool = False) -> TensorDictBase:
-    """One row per env, stacked: dense if they are alike, unless a lazy stack is wanted."""
-    if lazily:
-        return LazyStackedTensorDict(*rows, stack_dim=0)
-    dense = stack(rows, 0)
-    return LazyStackedTensorDict.maybe_dense_stack(list(rows), 0) if dense is None else dense
+    """Copies of one row per env, stacked: dense if they are alike, unless a lazy stack is wanted."""
+    dense = None if lazily else stack(rows, 0)
+    if dense is not None:
+        return dense
+    stacked = LazyStackedTensorDict(*rows, stack_dim=0) if lazily else LazyStackedTensorDict.maybe_dense_stack(rows, 0)
+    # A lazy stack holds the rows themselves, whose tensors an env may write to again.
+    return stacked.clone() if isinstance(stacked, LazyStackedTensorDict) else stacked
 
 
 def spread(
@@ -78,8 +80,8 @@ def spread(
     Args:
         rows: One row per place.
         places: Where each belongs.
-        count: How many rows there are to be.
-        blank: What an env without a row has, for data that cannot be one tensor per leaf.
+        count: How many rows the result has.
+        blank: Makes the row of an env that has none, for data that cannot be one tensor per leaf.
         are_alike: Whether the data of all envs can be one tensor per leaf; that of some of them may be in any case.
     """
     if are_alike and type(rows) is TensorDict and _is_all_tensors(rows):
@@ -107,7 +109,7 @@ def _is_all_tensors(td: TensorDictBase) -> bool:
 
 
 def renewed(root: TensorDictBase, first: TensorDictBase, places: Sequence[int]) -> TensorDictBase:
-    """Data in which the rows at some places are others. What it was made from keeps what it has.
+    """Data with the rows at some places replaced; the tensors that it was made from stay as they are.
 
     Args:
         root: One row per env; changed.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EnvView(EnvGroup):
-    """Some envs of a batched env. It shares them: whoever steps one of them steps the one that is there.
+    """Some envs of a batched env, shared with it: to step one of them here is to step it there.
 
     Args:
         whole: The batched env.
@@ -41,7 +41,7 @@ class EnvView(EnvGroup):
         return bool(self.__dict__["_whole"].is_closed)
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Nothing: the envs belong to the env that this is a view of."""
+        """Do nothing: the envs belong to the env that this is a view of."""
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -1,7 +1,7 @@
-"""The names that specs declare, and what of a step they do not declare.
+"""The names that specs declare, and what a step returns beyond them.
 
-A step may return more than its specs say. Such entries stay under ``"next"``: in the next root they would be missing
-from the first step of a rollout, and no two roots would be alike.
+A step may return more than its specs say. Such entries stay under ``"next"``: if they were carried to the next root,
+only the first root of a rollout would lack them, and the roots would not be alike.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def names_of(*specs: Any) -> Names:
 
 
 def has_strays(out: TensorDictBase, names: Names) -> bool:
-    """Whether a step has returned what no spec declares; True also where only a closer look can tell."""
+    """Whether a step has returned what no spec declares; also True where only a closer look can tell."""
     inside = entries_of(out)
     if inside is None:
         return True
@@ -49,7 +49,7 @@ def has_strays(out: TensorDictBase, names: Names) -> bool:
 
 
 def strays(out: TensorDictBase, preset: Any, names: Names, path: Path = ()) -> Iterator[Path]:
-    """Where a step has returned what no spec declares, and what was not there before it."""
+    """The paths of what a step has returned that no spec declares and that was not there before."""
     inside, known = entries_of(out), entries_of(preset)
     held = (() if preset is None else preset.keys()) if known is None else known
     for name in out.keys() if inside is None else inside:
@@ -58,7 +58,7 @@ def strays(out: TensorDictBase, preset: Any, names: Names, path: Path = ()) -> I
             if name not in held:
                 yield (*path, name)
         elif below is not None and not isinstance(out, LazyStackedTensorDict):
-            # The rows of a stack may differ in shape, and cannot be read as one then.
+            # The rows of a stack may differ in shape, and then cannot be read as one.
             value = out.get(name) if inside is None else inside[name]
             before = preset.get(name, None) if name in held else None
             if is_nested(value):

@@ -31,7 +31,7 @@ FLAGS = ("done", "terminated", "truncated")
 
 
 class Entries(Protocol):
-    """What completion needs of a TensorDict: its inner dict has it, and `Checked` gives it to all others."""
+    """What completion needs from a TensorDict: the dict inside has it, and `Checked` gives it to all other kinds."""
 
     def get(self, key: str) -> Any:
         """The value of an entry, None when there is none."""
@@ -40,7 +40,7 @@ class Entries(Protocol):
 
 
 class Checked:
-    """The entries of a TensorDict through its own methods, for the kinds whose insides cannot be written."""
+    """The entries of a TensorDict through its own methods, for kinds whose insides cannot be written to."""
 
     __slots__ = ("_td",)
 
@@ -64,7 +64,7 @@ class DoneLevel:
         flags: The names it declares, in order.
         shape: The shape they share, without the leading dims that a batch-unlocked env takes from its input.
         dtypes: The dtype of each flag.
-        device: Where flags that are made up have to be.
+        device: Where flags that are filled in have to be.
     """
 
     path: Path
@@ -112,7 +112,7 @@ def complete_done_spec(spec: Composite, default: TensorSpec) -> None:
 
     Args:
         spec: The done spec. When it names no flag at all, it gets both.
-        default: What the flags of an empty spec are.
+        default: The spec that both flags get if it names none.
     """
     if not list(spec.keys(True, True)):
         spec["done"], spec["terminated"] = default.clone(), default.clone()
@@ -130,7 +130,7 @@ def complete_flags(entries: Entries, level: DoneLevel, shape: torch.Size, env: o
         entries: The entries of that level, changed in place.
         level: What is declared.
         shape: The shape the flags must have here.
-        env: Who returned the data, for the error.
+        env: The env that returned the data, for the error.
     """
     missing = False
     for flag in level.flags:

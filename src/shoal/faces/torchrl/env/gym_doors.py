@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.env.keys import NestedKey
     from shoal.faces.torchrl.env_base import EnvBase
 
-# What other versions of Gym took when an env was registered, and Gymnasium takes no more.
+# Options that other versions of Gym took when an env was registered, and that Gymnasium no longer takes.
 _FORMER_OPTIONS = ("autoreset", "apply_api_compatibility")
 
 
 class TensorGym(gymnasium.Env[Any, Any]):
-    """A Gymnasium env over an env of TensorDicts.
+    """A Gymnasium env over an env that reads and writes TensorDicts.
 
     Args:
-        env: The env, of an empty batch size.
+        env: The env, with an empty batch size.
         info_keys: Entries that go into the info dict rather than into the observation.
         to_numpy: Whether observations are arrays rather than tensors.
     """

@@ -8,7 +8,7 @@ import torch
 
 from shoal.errors import TensorEnvError
 from shoal.faces.torchrl.env.done import FLAGS
-from shoal.faces.torchrl.env.keys import NestedKey, keys_of, path_of
+from shoal.faces.torchrl.env.keys import NestedKey, data_keys, is_nested, keys_of, path_of
 from shoal.faces.torchrl.env.policies import policy_for
 from shoal.faces.torchrl.specs import Categorical, Composite, NonTensor, Unbounded
 
@@ -45,7 +45,7 @@ def infer_specs(env: EnvBase, policy: Callable[..., Any], td: TensorDictBase | N
     seen = [(first, following), (second, again)]
     names = {kind: [] if keys is None else keys_of(keys) for kind, keys in groups.items()}
     if groups.get("done") is None:
-        names["done"] = [key for key in following.keys(True, True) if path_of(key)[-1] in FLAGS]
+        names["done"] = [key for key in data_keys(following) if path_of(key)[-1] in FLAGS]
     _refuse_strangers(env, following, names)
     observed = [key for key in names["observation"] if following.get(key, None) is not None]
     env.full_action_spec = _composite(env, names["action"], [before for before, _ in seen])
@@ -58,15 +58,13 @@ def _refuse_inaction(env: EnvBase, first: TensorDictBase, actions: list[NestedKe
     if missing := [key for key in actions if first.get(key, None) is None]:
         raise TensorEnvError(
             f"{type(env).__name__}.auto_specs_: the policy has not written {missing}; after it there are "
-            f"{list(first.keys(True, True))}: name the action in action_key"
+            f"{data_keys(first)}: name the action in action_key"
         )
 
 
 def _refuse_strangers(env: EnvBase, following: TensorDictBase, names: dict[str, list[NestedKey]]) -> None:
     known = [path_of(key) for kind in ("done", "observation", "reward") for key in names[kind]]
-    strangers = [
-        key for key in following.keys(True, True) if not any(path_of(key)[: len(path)] == path for path in known)
-    ]
+    strangers = [key for key in data_keys(following) if not any(path_of(key)[: len(path)] == path for path in known)]
     if strangers:
         raise TensorEnvError(
             f"{type(env).__name__}.auto_specs_: the env returned {strangers}, which are neither observations, rewards "
@@ -85,8 +83,8 @@ def _composite(
     spec = Composite(shape=env.batch_size, device=env.device)
     for key in keys:
         values = [td.get(key) for td in seen]
-        if hasattr(values[0], "batch_size") and not isinstance(values[0], torch.Tensor) and hasattr(values[0], "keys"):
-            for leaf in values[0].keys(True, True):
+        if is_nested(values[0]):
+            for leaf in data_keys(values[0]):
                 path = (*path_of(key), *path_of(leaf))
                 spec[path] = _leaf(env, [value.get(leaf) for value in values], at_least_1d, flags)
         else:
@@ -97,7 +95,7 @@ def _composite(
 def _leaf(env: EnvBase, values: list[Any], at_least_1d: bool, flags: bool) -> TensorSpec:
     """An unbounded spec of the shape that all values have, with -1 where they differ."""
     if not isinstance(values[0], torch.Tensor):
-        return NonTensor(shape=env.batch_size, example_data=values[0], device=env.device)
+        return NonTensor(shape=env.batch_size, example_data=values[0].data, device=env.device)
     shapes = [value.shape for value in values]
     shape = tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*shapes, strict=True))
     if at_least_1d and len(shape) == len(env.batch_size):

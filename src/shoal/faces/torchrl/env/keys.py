@@ -1,13 +1,14 @@
 """Names of entries: a string, or a tuple of strings for a nested one.
 
-Inside, an entry has a path, always a tuple: ``("a", "b")`` or ``("a",)``; users see the key, ``("a", "b")`` or ``"a"``.
+Internally an entry has a path, always a tuple (``("a", "b")`` or ``("a",)``); users see a key, ``("a", "b")`` or
+``"a"``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tensordict import TensorDictBase, is_non_tensor
+from tensordict import TensorDictBase, is_leaf_nontensor, is_non_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +32,24 @@ def key_of(path: Path) -> NestedKey:
 def leaf_keys(spec: Composite) -> list[NestedKey]:
     """The keys of all leaves of a spec, the shallow ones first and then by name."""
     return sorted(spec.keys(True, True), key=lambda key: (len(path_of(key)), path_of(key)))
+
+
+def data_keys(td: TensorDictBase) -> list[NestedKey]:
+    """The keys of all leaves of data: tensors, and texts and other objects."""
+    return list(td.keys(True, True, is_leaf=is_leaf_nontensor))
+
+
+def hollow_keys(spec: Composite) -> list[NestedKey]:
+    """The keys of the outermost nested specs that hold no leaf."""
+    hollow: list[NestedKey] = []
+    for name, child in spec.items():
+        if not hasattr(child, "keys"):
+            continue
+        if child.is_empty(recurse=True):
+            hollow.append(name)
+        else:
+            hollow += [(*path_of(name), *path_of(key)) for key in hollow_keys(child)]
+    return hollow
 
 
 def keys_of(keys: NestedKey | Iterable[NestedKey]) -> list[NestedKey]:

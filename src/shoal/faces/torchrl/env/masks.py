@@ -5,7 +5,7 @@ input held for them, and are zero where the input held nothing.
 
 A mask of a reset sits beside the done flags of its level, and decides for everything below it: the masks of levels that
 lie within another one with done flags do not count, and if the root has any, its mask is the only one. A level without
-a mask is reset as a whole.
+a mask is reset as a whole. Entries that lie beside all such levels begin anew in rows where any mask resets something.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Masks = list[tuple[Path, torch.Tensor]]
 
 
 def take_reset_masks(td: TensorDictBase, plan: EnvPlan) -> Masks:
-    """The masks of a partial reset that count; those that do not are taken out of the data.
+    """The masks of a partial reset that count; those that do not are removed from the data.
 
     Args:
         td: The data given to ``reset``, changed in place.
@@ -50,19 +50,15 @@ def take_reset_masks(td: TensorDictBase, plan: EnvPlan) -> Masks:
     is_total = root is not None or plan.root_done
     counting: Masks = []
     for path, mask in nested:
-        if is_total or _is_within(path, paths):
+        if is_total or _is_below(path, [other for other in paths if other != path]):
             drop(td, (*path, "_reset"))
         else:
             counting.append((path, mask))
     return counting if root is None else [((), root)]
 
 
-def _is_within(path: Path, others: Sequence[Path]) -> bool:
-    return any(other != path and path[: len(other)] == other for other in others)
-
-
 def drop_reset_masks(td: TensorDictBase) -> None:
-    """Take all masks of resets out of the data, at every level."""
+    """Remove all masks of resets from the data, at every level."""
     if isinstance(td, LazyStackedTensorDict):
         for row in td.tensordicts:
             drop_reset_masks(row)
@@ -77,8 +73,13 @@ def drop_reset_masks(td: TensorDictBase) -> None:
             drop_reset_masks(value)
 
 
-def keep_unreset(fresh: TensorDictBase, given: TensorDictBase, masks: Masks) -> TensorDictBase:
+def keep_unreset(fresh: TensorDictBase, given: TensorDictBase, masks: Masks, plan: EnvPlan) -> TensorDictBase:
     """What a partial reset gives: fresh data where a mask is True, the given data elsewhere."""
+    paths = [path for path, _ in masks]
+    if () not in paths and all(_is_below(level.path, paths) for level in plan.levels):
+        rows = torch.stack([row_mask(mask, given.batch_size) for _, mask in masks]).any(0)
+        if not rows.all():
+            _keep_beside(fresh, given, rows, paths)
     for path, mask in masks:
         if mask.all():
             continue
@@ -91,6 +92,31 @@ def keep_unreset(fresh: TensorDictBase, given: TensorDictBase, masks: Masks) -> 
         else:
             fresh = chosen
     return fresh
+
+
+def _is_below(path: Path, others: Sequence[Path]) -> bool:
+    """Whether a level is one of the others, or below one."""
+    return any(path[: len(other)] == other for other in others)
+
+
+def _keep_beside(fresh: TensorDictBase, given: TensorDictBase | None, rows: torch.Tensor, masked: list[Path]) -> None:
+    """Put the given values of rows that are not reset into all entries that are not at or below a masked level."""
+    if isinstance(fresh, LazyStackedTensorDict) and fresh.stack_dim == 0:
+        for i, row in enumerate(fresh.tensordicts):
+            _keep_beside(row, None if given is None else given[i], rows[i], masked)
+        return
+    for name in list(fresh.keys()):
+        below = [path[1:] for path in masked if path[0] == name]
+        before = None if given is None else given.get(name, None)
+        if not below:
+            fresh.set(name, _select_value(rows, fresh.get(name), before))
+        elif () not in below:
+            _keep_beside(fresh.get(name), before, rows, below)
+
+
+def row_mask(mask: torch.Tensor, batch_size: torch.Size) -> torch.Tensor:
+    """A mask in the shape of the flags, reduced to one bool per row."""
+    return mask.reshape(*batch_size, -1).any(-1)
 
 
 def step_mask(td: TensorDictBase) -> torch.Tensor | None:
@@ -112,7 +138,7 @@ def select(mask: torch.Tensor, new: TensorDictBase, old: TensorDictBase | None) 
         new: Has all keys of the result.
         old: Where the values of the other rows come from; keys it lacks are zero there.
     """
-    if isinstance(new, LazyStackedTensorDict) and new.stack_dim == 0:
+    if any(isinstance(td, LazyStackedTensorDict) and td.stack_dim == 0 for td in (new, old)):
         return _select_rows(mask, new, old)
     chosen = new.empty()
     for key, value in new.items():
@@ -121,11 +147,13 @@ def select(mask: torch.Tensor, new: TensorDictBase, old: TensorDictBase | None) 
     return chosen
 
 
-def _select_rows(mask: torch.Tensor, new: LazyStackedTensorDict, old: TensorDictBase | None) -> LazyStackedTensorDict:
-    """The same for a stack whose rows may differ in shape: row by row."""
+def _select_rows(mask: torch.Tensor, new: TensorDictBase, old: TensorDictBase | None) -> LazyStackedTensorDict:
+    """Like ``select``, but row by row, for stacks whose rows may differ in shape."""
+    # The agents of an env without batch dims are stacked too, and its mask is for all of them.
+    masks = mask.unbind(0) if mask.shape[:1] == new.shape[:1] else [mask] * len(new)
     rows = [
-        select(row_mask, row, None if old is None else old[i])
-        for i, (row_mask, row) in enumerate(zip(mask.unbind(0), new.unbind(0), strict=True))
+        select(chosen, row, None if old is None else old[i])
+        for i, (chosen, row) in enumerate(zip(masks, new.unbind(0), strict=True))
     ]
     return LazyStackedTensorDict(*rows, stack_dim=0)
 
@@ -135,23 +163,28 @@ def _select_value(mask: torch.Tensor, new: Any, old: Any) -> Any:
         return select(mask, new, old)
     if not isinstance(new, torch.Tensor):
         return _select_objects(mask, new, old)
-    if not isinstance(old, torch.Tensor) or old.shape != new.shape:
+    if not isinstance(old, torch.Tensor):
+        old = torch.zeros_like(new)
+    elif old.shape != new.shape:
+        if mask.numel() == 1 and not mask.any():
+            return old  # one row, of data whose shape varies
         old = torch.zeros_like(new)
     return torch.where(over(mask, new), new, old.to(new.dtype))
 
 
 def over(mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A mask in the shape of a value that it begins like: trailing dims are added, or a trailing 1 is dropped."""
+    """A mask that broadcasts over a value: trailing dims are added to it, or a trailing 1 is dropped."""
     while mask.ndim > value.ndim and mask.shape[-1] == 1:
         mask = mask.squeeze(-1)
     common = mask.ndim
     if common and mask.shape[-1] == 1 and value.shape[: common - 1] == mask.shape[:-1] and value.ndim >= common:
         return mask.reshape(*mask.shape, *(1,) * (value.ndim - common))
     if mask.ndim > value.ndim or value.shape[:common] != mask.shape:
-        # Flags with a dim that the value has not: a row is taken when any of its flags is set.
+        # The flags have a dim that the value lacks: a row is taken when any of its flags is set.
         lead = _common_lead(mask.shape, value.shape)
         mask = mask.reshape(*mask.shape[:lead], -1).any(-1)
-    return mask.reshape(*mask.shape, *(1,) * (value.ndim - mask.ndim))
+    # As a tuple, since it is empty where neither has a dim.
+    return mask.reshape((*mask.shape, *(1,) * (value.ndim - mask.ndim)))
 
 
 def _common_lead(first: torch.Size, second: torch.Size) -> int:

@@ -1,4 +1,4 @@
-"""What step and reset need to know of an env's specs, worked out once and kept until the specs change.
+"""What step and reset need to know about an env's specs, worked out once and kept until the specs change.
 
 Most envs have flat keys: observations, "reward", and done flags at the root. For them a step is a handful of look-ups
 in a dict; the same functions serve nested and stacked data through the methods of their TensorDicts.
@@ -15,7 +15,7 @@ from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack
 from shoal.errors import TensorEnvError
 from shoal.faces.torchrl.env.declared import Names, has_strays, names_of, strays
 from shoal.faces.torchrl.env.done import Checked, DoneLevel, complete_flags, done_levels, shaped
-from shoal.faces.torchrl.env.keys import NestedKey, Path, drop, leaf_keys, level_of, path_of
+from shoal.faces.torchrl.env.keys import NestedKey, Path, drop, hollow_keys, leaf_keys, level_of, path_of
 from shoal.faces.torchrl.fast_td import build, entries_of
 from shoal.faces.torchrl.mdp import step_mdp
 
@@ -47,12 +47,12 @@ class EnvPlan:
         levels: The levels that have done flags, the root first.
         root_done: Whether the root is one of them; it then decides alone whether the env is reset.
         deciding: The levels that decide about resets.
+        dropped: What the reward spec declares and the env does not read back: it exists only under ``next``.
         is_flat: Whether rewards, flags and actions are all at the root.
     """
 
     __slots__ = (
         "_declared",
-        "_dropped",
         "_env",
         "_flat_rewards",
         "_is_plain",
@@ -64,6 +64,7 @@ class EnvPlan:
         "batch_size",
         "deciding",
         "device",
+        "dropped",
         "fixed_batch",
         "is_flat",
         "levels",
@@ -88,10 +89,10 @@ class EnvPlan:
         self._root_level = self.levels[0] if self.is_flat else None
         self._root_shape = self.levels[0].shape if self.is_flat else torch.Size()
         self._flat_rewards = [(leaf.path[0], leaf.shape) for leaf in self.rewards] if self.is_flat else []
-        self._dropped = tuple(leaf.path[0] for leaf in self.rewards) if self.is_flat else ()
-        self._declared: Names = names_of(
-            env.full_observation_spec, env.full_done_spec, env.full_reward_spec, env.full_state_spec
-        )
+        others = (env.full_observation_spec, env.full_done_spec, env.full_state_spec)
+        rewards = (*(leaf.key for leaf in self.rewards), *hollow_keys(env.full_reward_spec))
+        self.dropped = tuple(key for key in rewards if not any(key in spec for spec in others))
+        self._declared: Names = names_of(*others, env.full_reward_spec)
         self._leaves = frozenset(name for name, below in self._declared.items() if below is None)
         # Kept by the env, which outlives its plans.
         self._strays: set[Path] = env._strays
@@ -100,7 +101,7 @@ class EnvPlan:
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def check_batch(self, td: TensorDictBase, call: str) -> None:
-        """Refuse data of another batch size than the env's, where the env has one."""
+        """Refuse data whose batch size is not that of the env, where that is fixed."""
         if self.fixed_batch and td.batch_size != self.batch_size:
             raise TensorEnvError(
                 f"{type(self._env).__name__}.{call}: expected a TensorDict of batch size {tuple(self.batch_size)}, "
@@ -118,7 +119,7 @@ class EnvPlan:
 
         Args:
             out: What it returned, changed in place.
-            given: What it was given. What that has under ``next`` is not the env's own.
+            given: What it was given. Anything under ``next`` in that does not come from the env.
         """
         entries = entries_of(out) if self._is_plain else None
         if entries is None:
@@ -168,10 +169,10 @@ class EnvPlan:
     # -- from one step to the next ------------------------------------------------------------------------------------
 
     def advance(self, td: TensorDictBase) -> TensorDictBase:
-        """The root of the next step: what ``next`` holds, without rewards, over what the root held.
+        """The root of the next step: what ``next`` holds, without rewards that are not read back, over what it held.
 
-        What the env returns and no spec declares is not taken along, unless the root has held it before: the roots of a
-        rollout would not be alike. What others have put under ``next`` is theirs to carry on.
+        What the env returns and no spec declares is left behind, unless the root held it before: otherwise the roots of
+        a rollout would not be alike. What others have put under ``next`` is carried along.
         """
         entries = entries_of(td)
         inside = None if entries is None else entries_of(entries.get("next"))
@@ -181,8 +182,8 @@ class EnvPlan:
         for key in _NOT_CARRIED:
             root.pop(key, None)
         root.update(inside)
-        for key in self._dropped:
-            root.pop(key, None)
+        for dropped in self.dropped:
+            root.pop(dropped, None)  # type: ignore[arg-type]  # keys are names here, all at the root
         for key, value in root.items():
             if type(value) is not torch.Tensor:
                 joined = _joined(entries.get(key), inside.get(key))
@@ -200,7 +201,7 @@ class EnvPlan:
         advanced = step_mdp(
             td,
             exclude_action=False,
-            reward_keys=[leaf.key for leaf in self.rewards],
+            reward_keys=self.dropped,
             done_keys=[key for level in self.levels for key in level.keys],
             action_keys=[leaf.key for leaf in self.actions],
         )
@@ -232,16 +233,16 @@ class EnvPlan:
         return masks if any(bool(mask.any()) for _, mask in masks) else []
 
     def has_flag(self, td: TensorDictBase) -> bool:
-        """Whether any flag of an end is up, whatever ``done`` says, at a level that decides about resets."""
+        """Whether any flag is set, whatever ``done`` says, at a level that decides about resets."""
         entries = entries_of(td) if self.is_flat else None
         if entries is None:
             return any(bool(flags.any()) for flags in self.flagged(td))
         flags = [entries.get(flag) for level in self.deciding for flag in level.flags]
-        # As in ``ended``: item() where there is one.
+        # As in ``ended``: item() is faster where there is only one flag.
         return any(bool(flag.item() if flag.numel() == 1 else flag.any()) for flag in flags if flag is not None)
 
     def flagged(self, td: TensorDictBase) -> list[torch.Tensor]:
-        """The same for every row, level by level."""
+        """The rows in which any flag is set, for each level that decides about resets."""
         found = []
         for level in self.deciding:
             here = level_of(td, level.path)
@@ -256,7 +257,7 @@ def _leaves(spec: Any) -> list[Leaf]:
 
 
 def _joined(old: Any, new: Any) -> Any:
-    """A nested TensorDict of the next root, which must not share it with this one; None for kinds without entries."""
+    """A nested TensorDict for the next root, which must not share it with this one; None for kinds without entries."""
     value = old if new is None else new
     if type(value) in (NonTensorData, NonTensorStack):
         return value
@@ -275,7 +276,7 @@ def _joined(old: Any, new: Any) -> Any:
 
 
 def _make_level(out: TensorDictBase, level: DoneLevel, batch_size: torch.Size) -> TensorDictBase:
-    """A level that the env returned nothing for; its batch size reaches as far as its flags' last dim but one."""
+    """A level that the env returned nothing for; its batch size is the shape of its flags without the last dim."""
     shape = level.shape[:-1] if len(level.shape) > len(batch_size) else batch_size
     made = build({}, torch.Size((*batch_size, *shape[len(batch_size) :])), out.device)
     out.set(level.path, made)
@@ -284,7 +285,7 @@ def _make_level(out: TensorDictBase, level: DoneLevel, batch_size: torch.Size) -
 
 
 def _ended_at(td: TensorDictBase, level: DoneLevel) -> torch.Tensor | None:
-    """The rows of a level that have ended: its ``done``, or the union of its flags when it has no such flag."""
+    """The rows of a level that have ended: its ``done``, or the union of its flags when there is no ``done``."""
     here = level_of(td, level.path)
     if here is None:
         return None

@@ -30,7 +30,7 @@ def policy_for(env: EnvBase, policy: Callable[..., Any] | None, trust_policy: bo
         policy: None for random actions. A module that reads and writes TensorDicts is taken as it is, as is a callable
             whose one parameter is named ``td`` or ``tensordict``, or annotated as a TensorDict. Any other callable gets
             the observations, in the order of the observation spec, and returns the action, or one per action key.
-        trust_policy: Take any callable for one that reads and writes TensorDicts.
+        trust_policy: Treat any callable as one that reads and writes TensorDicts.
     """
     if policy is None:
         return env.rand_action

@@ -18,7 +18,7 @@ OPTIONS = ("spec_locked", "auto_reset", "auto_reset_replace", "policy", "compile
 
 
 class EnvMeta(type):
-    """The type of env classes: see the module."""
+    """The metaclass of envs: see the module's docstring."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build an env, and finish it."""
@@ -28,7 +28,7 @@ class EnvMeta(type):
         ]
         options = {name: kwargs.pop(name) for name in taken}
         env = super().__call__(*args, **kwargs)
-        # A class may hand out an env of another class, which has been here before.
+        # A class may return an env of another class, which has already been finished.
         if not isinstance(type(env), EnvMeta) or env.__dict__.get("_built", True):
             return env
         return _finished(env, options)
@@ -55,7 +55,7 @@ def _finished(env: EnvBase, options: dict[str, Any]) -> EnvBase:
 
 
 def _prepared_for(env: EnvBase, policy: Any) -> EnvBase:
-    """The env with the transforms that a policy with a state needs: its first values, and where episodes begin."""
+    """The env with the transforms that a policy with a state needs: its initial values, and where episodes begin."""
     from shoal.faces.torchrl.transforms.init_tracker import InitTracker
     from shoal.faces.torchrl.transforms.primer import primers_of
 

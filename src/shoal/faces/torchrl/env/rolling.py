@@ -1,6 +1,6 @@
 """rollout: steps of an env in a row, stacked along a last dim named "time".
 
-stop at the first end     step, take next as the new root, look whether anything has ended       (the default)
+stop at the first end     step, take next as the new root, check whether anything has ended      (the default)
 never stop                step and reset what has ended                            break_when_any_done=False
 stop when all have ended  step the others only, ended rows repeat their last step  break_when_all_done=True
 """
@@ -48,7 +48,7 @@ class Rolling:
     storing_device: torch.device | None = None
 
     def steps(self, td: TensorDictBase, any_done: bool | None, all_done: bool | None) -> list[TensorDictBase]:
-        """The steps from a root on, until whatever is to end them."""
+        """The steps from a root on, until the kind of end that was asked for."""
         if all_done:
             return self.until_all_done(td)
         return self.without_stopping(td) if any_done is False else self.until_any_done(td)
@@ -137,14 +137,14 @@ def check_truncated(env: EnvBase) -> None:
 
 
 def stack_steps(steps: list[TensorDictBase], return_contiguous: bool | None, out: Any, env: EnvBase) -> TensorDictBase:
-    """The steps of a rollout as one TensorDict, with the time as its last batch dim.
+    """The steps of a rollout as one TensorDict, with time as its last batch dim.
 
     Args:
         steps: At least one.
         return_contiguous: True for a dense result or an error, False for a dense one where shapes allow it and a lazy
             stack where they do not, None to ask the specs which of the two.
-        out: Where to write it.
-        env: Whose steps they are.
+        out: Where to write the result.
+        env: The env that made the steps.
     """
     if not steps:
         raise StateError(f"{type(env).__name__}.rollout: no step was taken, max_steps must be at least 1")

@@ -1,4 +1,4 @@
-"""The chain of seeds: from the seed of one env, that of the next."""
+"""The chain of seeds: the seed of each env follows from that of the env before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LARGEST = 2**32 - 1
 
 
 def next_seed(seed: int) -> int:
-    """The seed that follows another in the chain: far from it, and always the same.
+    """The seed that follows another in the chain: far from it, and always the same one.
 
     Example:
         >>> next_seed(0), next_seed(795726461)

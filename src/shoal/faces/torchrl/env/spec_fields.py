@@ -1,6 +1,6 @@
 """The attributes through which the specs of an env are read and set.
 
-Ten specs have the same getter and setter, with and without the env's batch dims: a descriptor each says it once.
+Ten specs have the same getters and setters, with and without the env's batch dims: descriptors say each of them once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FullSpecField:
 
 
 class LeafSpecField:
-    """One of the five specs: its leaf, when there is only the one that the spec is named after."""
+    """One of the five specs: its leaf, if the one that the spec is named after is the only one."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,8 +1,8 @@
 """The specs of an env: how they are set, locked, read, and which keys they name.
 
 Everything is kept in two composites, the input spec (actions, state) and the output spec (observations, rewards, done
-flags). While they are locked, keys and plans that follow from them are kept; every setter opens the lock, writes,
-throws away what was kept, and locks again.
+flags). While they are locked, keys and plans that follow from them are kept; every setter unlocks them, writes,
+discards what was kept, and locks them again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GROUP_OF = {
     "full_done_spec": "_output_spec",
 }
 _LEAF_NAME = {"full_action_spec": "action", "full_reward_spec": "reward", "full_observation_spec": "observation"}
-# Names under which other dialects keep their specs: set here, they would be ignored.
+# Names under which other dialects keep their specs; here they would be ignored.
 _RESERVED = frozenset({"_action_spec", "_reward_spec", "_done_spec", "_observation_spec", "_state_spec"})
 
 
@@ -53,7 +53,7 @@ class EnvSpecs(nn.Module):
         own["_device"] = device
         own["_kept"] = {}
         own["_strays"] = set()  # where steps have returned what no spec declares
-        own["_age"] = 0  # counts the changes of the specs, for the envs that build theirs on these
+        own["_age"] = 0  # counts changes of the specs, for envs that build theirs on these
         own["_specs_locked"] = False
         own["_built"] = False
         own["_input_spec"] = Composite(shape=batch_size, device=device)
@@ -62,7 +62,7 @@ class EnvSpecs(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _RESERVED:
             raise AttributeError(f"{type(self).__name__}: set {name[1:]} instead of {name}, so that it is checked")
-        # What is in the instance's dict is no parameter, buffer or module: overwriting it needs none of the look-ups
+        # What is in the instance's dict is not a parameter, buffer or module: overwriting it needs none of the look-ups
         # by which nn.Module sorts them.
         if name in self.__dict__ and not isinstance(value, (nn.Module, nn.Parameter)):
             object.__setattr__(self, name, value)
@@ -73,7 +73,7 @@ class EnvSpecs(nn.Module):
 
     @property
     def batch_size(self) -> torch.Size:
-        """How many envs there are in one, as the leading dims of all data."""
+        """How many envs there are in this one, as the leading dims of all data."""
         return self._batch_size
 
     @batch_size.setter
@@ -110,7 +110,7 @@ class EnvSpecs(nn.Module):
 
     @property
     def batch_locked(self) -> bool:
-        """Whether data must have the env's batch size; an env without one takes it from its input otherwise."""
+        """Whether data must have the env's batch size; otherwise an env without one takes it from its input."""
         return self._batch_locked
 
     @batch_locked.setter
@@ -348,17 +348,17 @@ class EnvSpecs(nn.Module):
 
     @property
     def action_key(self) -> NestedKey:
-        """The key of the action, where there is one."""
+        """The key of the action, where there is only one."""
         return self._only_key("action", self.action_keys)
 
     @property
     def reward_key(self) -> NestedKey:
-        """The key of the reward, where there is one."""
+        """The key of the reward, where there is only one."""
         return self._only_key("reward", self.reward_keys)
 
     @property
     def done_key(self) -> NestedKey:
-        """The key of the done flag, where there is one; an env that has "done" has "terminated" too."""
+        """The key of the done flag, where there is only one; an env that has "done" has "terminated" too."""
         return self._only_key("done", self.done_keys)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -13,6 +13,11 @@ from shoal.faces.torchrl.env import masks as masking
 from shoal.faces.torchrl.env.plan import EnvPlan
 from shoal.faces.torchrl.env.specs import EnvSpecs
 from shoal.faces.torchrl.fast_td import entries_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shoal.faces.torchrl.env.keys import NestedKey
 
 
 class Stepping(EnvSpecs):
@@ -27,8 +32,10 @@ class Stepping(EnvSpecs):
     _has_own_any_done = False
     # Whether _step itself fills the rows that a partial step leaves out.
     _fills_skipped_rows = False
+    # What a step puts into its input, besides ``next``; the state spec declares it.
+    _recorded_keys: Sequence[NestedKey] = ()
 
-    # -- what a subclass says -----------------------------------------------------------------------------------------
+    # -- what a subclass defines --------------------------------------------------------------------------------------
 
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
         """Begin an episode, and return its first observations in a new TensorDict."""
@@ -65,7 +72,7 @@ class Stepping(EnvSpecs):
 
         Args:
             tensordict: What the env may read for its reset. It is updated in place and returned. Rows that a mask
-                leaves out keep their values, and get zeros for what it does not hold; the masks are removed.
+                leaves out keep their values, and get zeros for entries that were not there; the masks are removed.
             set_state: Whether to put the env into the state that ``tensordict`` holds, for envs that can.
             **kwargs: Given to ``_reset`` (``seed`` and ``options`` for Gym envs).
 
@@ -89,7 +96,7 @@ class Stepping(EnvSpecs):
             self._check_running(fresh, masks, plan)
         if tensordict is not None:
             if masks:
-                fresh = masking.keep_unreset(fresh, tensordict, masks)
+                fresh = masking.keep_unreset(fresh, tensordict, masks, plan)
             fresh = tensordict.update(fresh)
         masking.drop_reset_masks(fresh)
         return fresh
@@ -103,7 +110,7 @@ class Stepping(EnvSpecs):
                 raise NotImplementedError(f"{type(self).__name__} cannot be put into a state by reset(set_state=True)")
             return kwargs
         if set_state is None:
-            # A mask asks for new episodes where others have ended: the state there is that of the end.
+            # A mask asks for new episodes where others have ended: the state that is there is that of the end.
             set_state = td is not None and not self._holds_reset_mask(td) and self._state_given(td)
             if set_state:
                 warnings.warn(
@@ -152,8 +159,8 @@ class Stepping(EnvSpecs):
                 stepped: under ``"next"`` they keep the observations they have here.
 
         Returns:
-            The same TensorDict, with what follows under ``"next"``; a new one if an env that takes any batch leaves out
-            rows.
+            The same TensorDict, with what follows under ``"next"``; a new one if the env takes any batch and rows are
+            left out.
         """
         entries = entries_of(tensordict)
         if entries is None or "_step" in entries:
@@ -168,7 +175,7 @@ class Stepping(EnvSpecs):
         return tensordict.set("next", out)
 
     def _kept_apart(self, td: TensorDictBase) -> TensorDictBase:
-        """What a step is written to: a copy if an env that takes any batch makes it with some rows only."""
+        """What a step is written to: a copy if the env takes any batch and only some rows are stepped."""
         mask = None if self._plan().fixed_batch else td.get("_step", None)
         if mask is None or mask.all():
             return td
@@ -197,7 +204,7 @@ class Stepping(EnvSpecs):
         return out
 
     def _following_presets(self, td: TensorDictBase, plan: EnvPlan) -> TensorDictBase:
-        """A step of data that has a ``"_step"`` mask, something under ``"next"`` already, or insides of its own."""
+        """A step of data that has a ``"_step"`` mask, already has a ``"next"``, or is not a plain TensorDict."""
         plan.check_batch(td, "step")
         preset = td.get("next", None)
         mask = masking.step_mask(td)
@@ -219,8 +226,8 @@ class Stepping(EnvSpecs):
         return out
 
     def _carried(self, td: TensorDictBase) -> TensorDictBase:
-        """What rows keep when they are not stepped: all of the root but rewards."""
-        return td.exclude("next", "_step", *self.reward_keys)
+        """What rows keep when they are not stepped: all of the root except rewards that are not read back."""
+        return td.exclude("next", "_step", *self._plan().dropped)
 
     def _skipped(self, td: TensorDictBase) -> TensorDictBase:
         """What follows for rows that are not stepped."""
@@ -232,12 +239,9 @@ class Stepping(EnvSpecs):
     def _step_rows(self, td: TensorDictBase, mask: torch.Tensor, plan: EnvPlan) -> TensorDictBase:
         """Step some rows of an env that takes any batch, and put them among the others."""
         rows = self._stepped(td[mask], plan)
-        out = self._skipped(td)
-        for key in rows.keys(True, True):
-            if key not in out.keys(True, True):
-                value = rows.get(key)
-                out.set(key, value.new_zeros((*td.batch_size, *value.shape[1:])))
-        out[mask] = rows.select(*out.keys(True, True))
+        # Every row of the result gets one of those that were stepped; where none was, it is replaced.
+        places = (mask.reshape(-1).long().cumsum(0) - 1).clamp_min(0).reshape(mask.shape)
+        out: TensorDictBase = masking.select(mask, rows[places], self._carried(td))
         return out
 
     def _zeros_of_next(self, lead: torch.Size) -> TensorDictBase:
@@ -262,17 +266,17 @@ class Stepping(EnvSpecs):
 
         Returns:
             The same TensorDict as `step`, with the last data of the episode under ``"next"``, and the root of the next
-            step, where ended episodes have begun anew.
+            step, where new episodes have replaced those that ended.
         """
         tensordict = self.step(tensordict)
         return tensordict, self.maybe_reset(self.step_mdp(tensordict))
 
     def step_mdp(self, next_tensordict: TensorDictBase) -> TensorDictBase:
-        """The root of the next step: what is under ``"next"`` but rewards, over what the root holds."""
+        """The root of the next step: what is under ``"next"``, except rewards, laid over what the root holds."""
         return self._plan().advance(next_tensordict)
 
     def any_done(self, tensordict: TensorDictBase) -> bool | torch.Tensor:
-        """Whether any episode has ended; the masks for its reset are then written into the data."""
+        """Whether any episode has ended; if so, the masks for the reset are written into the data."""
         return torch.tensor(self._mark_ended(tensordict))
 
     def _mark_ended(self, td: TensorDictBase) -> bool:
@@ -283,16 +287,16 @@ class Stepping(EnvSpecs):
         return bool(ended)
 
     def _must_reset(self, td: TensorDictBase) -> bool:
-        """What `any_done` says; the tensor is spared where no subclass has its own."""
+        """What `any_done` says; no tensor is made for it where no subclass has its own."""
         return bool(self.any_done(td)) if self._has_own_any_done else self._mark_ended(td)
 
     @property
     def _decides_ends(self) -> bool:
-        """Whether there is an `any_done` of the env's own, to be asked in place of the flags."""
+        """Whether the env has an `any_done` of its own, to be asked in place of the flags."""
         return self._has_own_any_done
 
     def _has_ended(self, td: TensorDictBase) -> bool:
-        """Whether a rollout stops here: any flag is up, whatever ``done`` says."""
+        """Whether a rollout stops here: any flag is set, whatever ``done`` says."""
         return self._must_reset(td) if self._decides_ends else self._plan().has_flag(td)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -309,4 +313,4 @@ class Stepping(EnvSpecs):
 
 
 class _WrongType(TensorEnvError, TypeError):
-    """An env returned another dtype than its spec says."""
+    """An env returned a dtype other than that of its spec."""

@@ -1,4 +1,4 @@
-"""What an env can do besides stepping: describe itself, be wrapped, be registered, be made many."""
+"""What an env can do besides stepping: describe itself, be wrapped, be registered, be run in parallel."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EnvTools(nn.Module):
         return count
 
     def all_actions(self: EnvBase, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """All actions, one per row; those only that the masks of the action spec allow."""
+        """All actions, one per row; only those that the masks of the action spec allow."""
         is_masked = any(getattr(leaf, "mask", None) is not None for leaf in self.full_action_spec.values(True, True))
         return self.full_action_spec.enumerate(use_mask=is_masked)
 
@@ -83,13 +83,13 @@ class EnvTools(nn.Module):
         observation_key: NestedKey | list[NestedKey] = "observation",
         reward_key: NestedKey | list[NestedKey] = "reward",
     ) -> EnvBase:
-        """Find the specs by a reset and two steps of a policy: unbounded ones, of the shapes and dtypes that were seen.
+        """Infer the specs from a reset and two steps of a policy: unbounded, with the shapes and dtypes that were seen.
 
         Args:
             policy: Writes the actions into the TensorDict it gets.
             tensordict: Given to the reset.
             action_key: Where the actions are.
-            done_key: Where the done flags are, all of them when None.
+            done_key: Where the done flags are; None takes all that are found.
             observation_key: Where the observations are.
             reward_key: Where the rewards are.
 
@@ -125,7 +125,7 @@ class EnvTools(nn.Module):
         return ParallelEnv(num_envs, create_env_fn, **kwargs)
 
     def configure_parallel(self, **options: Any) -> EnvBase:
-        """Options of envs in worker processes, which this one is not."""
+        """Refuse: only batched envs have such options."""
         raise NotImplementedError(f"{type(self).__name__} runs in this process: only batched envs have such options")
 
     # -- compilation --------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class EnvTools(nn.Module):
         """Have torch compile ``step_and_maybe_reset``.
 
         Args:
-            warmup: How many calls to make as they are before that.
+            warmup: How many calls to run uncompiled first.
             **kwargs: Given to ``torch.compile``.
         """
         if "step_and_maybe_reset" in self.__dict__:

@@ -1,8 +1,7 @@
-"""Envs written in JAX, as stateless envs of TorchRL's dialect: a batch of any size is one call of a compiled function.
+"""Envs written in JAX, as stateless envs in TorchRL's dialect: a batch of any size is one call of a compiled function.
 
-tree      nested JAX data and TensorDicts, one as the other, without copies
+tree      nested JAX data as TensorDicts, and back, without copies
 base      JaxEnv: what the libraries' envs have in common
-spaces    specs of actions and observations
 brax      BraxEnv, BraxWrapper
 jumanji   JumanjiEnv, JumanjiWrapper
 gymnax    GymnaxEnv, GymnaxWrapper

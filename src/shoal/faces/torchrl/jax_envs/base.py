@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class Moment(NamedTuple):
-    """What a JAX env says after a reset or a step.
+    """What a JAX env returns after a reset or a step.
 
     Attributes:
         state: All that the next step needs.
         observation: What is seen, nested or not.
-        reward: Of the step.
+        reward: The reward of the step.
         terminated: Whether the episode has come to its end.
         truncated: Whether it was cut off.
     """
@@ -39,7 +39,7 @@ class Moment(NamedTuple):
 
 
 class JaxEnv(EnvBase):
-    """An env written in JAX. It keeps a random key and nothing else: the state is in the data, under ``"state"``.
+    """An env written in JAX, which keeps nothing but a random key: the state is in the data, under ``"state"``.
 
     A subclass says how one env begins and moves, in `begin` and `move`, which JAX compiles for batches, and what its
     actions are.
@@ -47,7 +47,7 @@ class JaxEnv(EnvBase):
     Args:
         batch_size: The batch size of the env. Without one, it is that of the data.
         device: Where data is expected and returned.
-        seed: Of the first states; None for a random one.
+        seed: The seed of the first states; None for a random one.
     """
 
     batch_locked = False
@@ -66,22 +66,22 @@ class JaxEnv(EnvBase):
         own["_reward_shape"] = first.reward.shape or (1,)
         self._set_specs()
 
-    # -- what a subclass says -----------------------------------------------------------------------------------------
+    # -- what a subclass defines --------------------------------------------------------------------------------------
 
     def begin(self, key: Any) -> Moment:
         """How an episode begins."""
         raise NotImplementedError
 
     def move(self, state: Any, action: Any) -> Moment:
-        """How it goes on."""
+        """How an episode goes on."""
         raise NotImplementedError
 
     def action_space(self) -> TensorSpec:
-        """What an action of a single env is."""
+        """The spec of an action of a single env."""
         raise NotImplementedError
 
     def observation_leaf(self, path: Path, leaf: Any) -> TensorSpec:
-        """What a part of an observation is."""
+        """The spec of a part of an observation."""
         raise NotImplementedError
 
     # -- specs --------------------------------------------------------------------------------------------------------
@@ -136,6 +136,6 @@ class JaxEnv(EnvBase):
 
 
 def _begin_all(begin: Any, key: Any, count: int) -> tuple[Any, Moment]:
-    """The first moments of some envs, and the key of the next ones."""
+    """The first moments of some envs, and the key for the next ones."""
     following, own = jax.random.split(key)
     return following, jax.vmap(begin)(jax.random.split(own, count))

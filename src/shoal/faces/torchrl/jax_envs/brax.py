@@ -1,4 +1,4 @@
-"""BraxEnv and BraxWrapper: Brax' simulated bodies."""
+"""BraxEnv and BraxWrapper: Brax's simulated bodies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from shoal.errors import BackendUnavailable
+from shoal.faces.torchrl.gym_making import ClassProperty
 from shoal.faces.torchrl.jax_envs.base import JaxEnv, Moment
 from shoal.faces.torchrl.jax_envs.tree import unbounded
 from shoal.faces.torchrl.specs import Bounded
@@ -25,13 +26,13 @@ def _brax() -> Any:
 
 
 class BraxWrapper(JaxEnv):
-    """An env of Brax.
+    """A Brax env.
 
     Args:
         env: The env, which must not reset itself.
         batch_size: The batch size of the env. Without one, it is that of the data.
         device: Where data is expected and returned.
-        seed: Of the first states; None for a random one.
+        seed: The seed of the first states; None for a random one.
     """
 
     def __init__(self, env: Any, *, batch_size: Any = None, device: Any = None, seed: int | None = None) -> None:
@@ -43,7 +44,7 @@ class BraxWrapper(JaxEnv):
         return self._moment(self._env.reset(key))
 
     def move(self, state: Any, action: Any) -> Moment:
-        """How it goes on."""
+        """How an episode goes on."""
         return self._moment(self._env.step(state, action))
 
     def _moment(self, state: Any) -> Moment:
@@ -61,13 +62,13 @@ class BraxWrapper(JaxEnv):
 
 
 class BraxEnv(BraxWrapper):
-    """An env of Brax by its name.
+    """A Brax env, made from its name.
 
     Args:
         env_name: One of ``available_envs``.
         batch_size: The batch size of the env. Without one, it is that of the data.
         device: Where data is expected and returned.
-        seed: Of the first states; None for a random one.
+        seed: The seed of the first states; None for a random one.
         **kwargs: Given to the env, such as ``backend``.
 
     Example:
@@ -81,7 +82,7 @@ class BraxEnv(BraxWrapper):
         super().__init__(env, batch_size=batch_size, device=device, seed=seed)
         self.env_name = env_name
 
-    @classmethod
+    @ClassProperty
     def available_envs(cls) -> list[str]:
         """The names that Brax knows."""
         return sorted(_brax()._envs)

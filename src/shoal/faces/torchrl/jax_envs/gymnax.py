@@ -1,4 +1,4 @@
-"""GymnaxEnv and GymnaxWrapper: gymnax' classic envs."""
+"""GymnaxEnv and GymnaxWrapper: gymnax's classic envs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from shoal.errors import BackendUnavailable, SpecError
+from shoal.faces.torchrl.gym_making import ClassProperty
 from shoal.faces.torchrl.jax_envs.base import JaxEnv, Moment
 from shoal.faces.torchrl.jax_envs.tree import unbounded
 from shoal.faces.torchrl.specs import Bounded, Categorical, OneHot
@@ -28,15 +29,15 @@ def _gymnax() -> Any:
 
 
 class GymnaxWrapper(JaxEnv):
-    """An env of gymnax. Its random key is part of the state: the same data gives the same step.
+    """A gymnax env, whose random key is part of the state: the same data gives the same step.
 
     Args:
         env: The env.
         params: Its parameters, the defaults when None.
-        categorical_action_encoding: Whether a choice is a number, or a one-hot vector.
+        categorical_action_encoding: Whether a choice is a number; otherwise it is a one-hot vector.
         batch_size: The batch size of the env. Without one, it is that of the data.
         device: Where data is expected and returned.
-        seed: Of the first states; None for a random one.
+        seed: The seed of the first states; None for a random one.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class GymnaxWrapper(JaxEnv):
         return Moment({"env": state, "key": following}, observation, jnp.zeros(()), nothing, nothing)
 
     def move(self, state: Any, action: Any) -> Moment:
-        """How it goes on."""
+        """How an episode goes on."""
         following, own = jax.random.split(state["key"])
         observation, new, reward, terminated, _ = self._env.step_env(own, state["env"], action, self._params)
         truncated = self._env.is_truncated(new, self._params)
@@ -71,7 +72,7 @@ class GymnaxWrapper(JaxEnv):
         return jax.tree.map(jnp.asarray, moment)  # type: ignore[no-any-return]
 
     def action_space(self) -> TensorSpec:
-        """As the env says."""
+        """As the env declares it."""
         space = self._env.action_space(self._params)
         if hasattr(space, "n"):
             return Categorical(int(space.n), shape=()) if self._categorical else OneHot(int(space.n))
@@ -80,7 +81,7 @@ class GymnaxWrapper(JaxEnv):
         raise SpecError(f"{self._env.name}: expected a Discrete or a Box of actions, got {space}")
 
     def observation_leaf(self, path: Path, leaf: Any) -> TensorSpec:
-        """As the env says, where it has bounds."""
+        """As the env declares it, where it has bounds."""
         space = self._env.observation_space(self._params)
         like = unbounded(path, leaf)
         if like.dtype is torch.float32 and hasattr(space, "low") and tuple(space.shape) == tuple(leaf.shape):
@@ -96,14 +97,14 @@ def _bounded(space: Any, shape: torch.Size) -> TensorSpec:
 
 
 class GymnaxEnv(GymnaxWrapper):
-    """An env of gymnax by its name.
+    """A gymnax env, made from its name.
 
     Args:
         env_name: One of ``available_envs``.
-        categorical_action_encoding: Whether a choice is a number, or a one-hot vector.
+        categorical_action_encoding: Whether a choice is a number; otherwise it is a one-hot vector.
         batch_size: The batch size of the env. Without one, it is that of the data.
         device: Where data is expected and returned.
-        seed: Of the first states; None for a random one.
+        seed: The seed of the first states; None for a random one.
         **kwargs: Given to the env.
 
     Example:
@@ -131,7 +132,7 @@ class GymnaxEnv(GymnaxWrapper):
         )
         self.env_name = env_name
 
-    @classmethod
+    @ClassProperty
     def available_envs(cls) -> list[str]:
         """The names that gymnax knows."""
         return sorted(_gymnax().registered_envs)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from shoal.errors import BackendUnavailable, SpecError
+from shoal.faces.torchrl.gym_making import ClassProperty
 from shoal.faces.torchrl.jax_envs.base import JaxEnv, Moment
 from shoal.faces.torchrl.jax_envs.tree import unbounded
 from shoal.faces.torchrl.specs import Bounded, Categorical, MultiCategorical, OneHot
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.env.keys import Path
     from shoal.faces.torchrl.specs import TensorSpec
 
-_LAST = 2  # of dm_env's three kinds of steps
+_LAST = 2  # the last of dm_env's three types of steps
 
 
 def _jumanji() -> Any:
@@ -29,14 +30,14 @@ def _jumanji() -> Any:
 
 
 class JumanjiWrapper(JaxEnv):
-    """An env of Jumanji. What it observes is at the root, each part under its name.
+    """A Jumanji env, with each part of what it observes at the root, under its name.
 
     Args:
         env: The env, which must not reset itself.
-        categorical_action_encoding: Whether a choice is a number, or a one-hot vector.
+        categorical_action_encoding: Whether a choice is a number; otherwise it is a one-hot vector.
         batch_size: The batch size of the env. Without one, it is that of the data.
         device: Where data is expected and returned.
-        seed: Of the first states; None for a random one.
+        seed: The seed of the first states; None for a random one.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class JumanjiWrapper(JaxEnv):
         return self._moment(*self._env.reset(key))
 
     def move(self, state: Any, action: Any) -> Moment:
-        """How it goes on."""
+        """How an episode goes on."""
         return self._moment(*self._env.step(state, action))
 
     def _moment(self, state: Any, step: Any) -> Moment:
@@ -66,7 +67,7 @@ class JumanjiWrapper(JaxEnv):
         return Moment(state, step.observation, step.reward, ended & ~goes_on, ended & goes_on)
 
     def action_space(self) -> TensorSpec:
-        """As the env says."""
+        """As the env declares it."""
         spec = self._env.action_spec
         if hasattr(spec, "num_values"):
             counts = np.asarray(spec.num_values)
@@ -78,7 +79,7 @@ class JumanjiWrapper(JaxEnv):
         raise SpecError(f"{type(self._env).__name__}.action_spec: expected choices or bounds, got {spec}")
 
     def observation_leaf(self, path: Path, leaf: Any) -> TensorSpec:
-        """As the env says, where it has bounds."""
+        """As the env declares it, where it has bounds."""
         like = unbounded(path, leaf)
         if like.dtype is torch.bool:
             return Categorical(2, shape=like.shape, dtype=torch.bool)
@@ -96,14 +97,14 @@ def _bounded(spec: Any, dtype: Any, shape: Any = None) -> TensorSpec:
 
 
 class JumanjiEnv(JumanjiWrapper):
-    """An env of Jumanji by its name.
+    """A Jumanji env, made from its name.
 
     Args:
         env_name: One of ``available_envs``.
-        categorical_action_encoding: Whether a choice is a number, or a one-hot vector.
+        categorical_action_encoding: Whether a choice is a number; otherwise it is a one-hot vector.
         batch_size: The batch size of the env. Without one, it is that of the data.
         device: Where data is expected and returned.
-        seed: Of the first states; None for a random one.
+        seed: The seed of the first states; None for a random one.
         **kwargs: Given to the env.
 
     Example:
@@ -130,7 +131,7 @@ class JumanjiEnv(JumanjiWrapper):
         )
         self.env_name = env_name
 
-    @classmethod
+    @ClassProperty
     def available_envs(cls) -> list[str]:
         """The names that Jumanji knows."""
         return sorted(_jumanji().registered_environments())

@@ -1,7 +1,7 @@
-"""Nested JAX data as TensorDicts, and back. Tensors and arrays are the same memory (DLPack), where JAX allows it.
+"""Nested JAX data as TensorDicts, and back; tensors and arrays are the same memory (DLPack) where JAX allows it.
 
-Torch can do little with unsigned integers of more than a byte, which random keys are made of: it sees them as signed
-ones of the same bits.
+Torch can do little with unsigned integers of more than a byte, which random keys are made of: it is shown signed
+ones with the same bits.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Tree:
     """The shape of nested JAX data: where its leaves are, and what they are.
 
     Args:
-        example: Data, or what ``jax.eval_shape`` says of it, for a single env.
-        name: Of a leaf that is not nested in anything.
+        example: Data, or what ``jax.eval_shape`` says about it, for a single env.
+        name: The name of a leaf that is not nested in anything.
     """
 
     def __init__(self, example: Any, name: str) -> None:
@@ -54,7 +54,7 @@ class Tree:
         self.leaves: list[Any] = [leaf for _, leaf in leaves]
 
     def tensors(self, data: Any, size: torch.Size, device: torch.device | None) -> list[tuple[Path, torch.Tensor]]:
-        """The leaves of a batch, in the shape of a batch of that size, by path."""
+        """The leaves of a batch, by path, with the dims of ``size`` in front."""
         rows = (tensor_of(leaf, device) for leaf in jax.tree_util.tree_leaves(data))
         return [
             (path, row.reshape((*size, *leaf.shape)))
@@ -70,7 +70,7 @@ class Tree:
         return jax.tree_util.tree_unflatten(self._structure, leaves)
 
     def spec(self, describe: Callable[[Path, Any], TensorSpec] | None = None) -> Composite:
-        """What a single env's TensorDict of it is."""
+        """The spec of a single env's TensorDict of such data."""
         spec = Composite()
         for path, leaf in zip(self.paths, self.leaves, strict=True):
             spec[key_of(path)] = unbounded(path, leaf) if describe is None else describe(path, leaf)
@@ -78,7 +78,7 @@ class Tree:
 
 
 def unbounded(path: Path, leaf: Any) -> TensorSpec:
-    """The spec of a leaf of which nothing is known but shape and dtype."""
+    """The spec of a leaf about which nothing is known but its shape and dtype."""
     dtype = torch.from_dlpack(jnp.zeros((1,), leaf.dtype)).dtype
     return Unbounded(torch.Size(leaf.shape), dtype=_SEEN_AS.get(dtype, dtype))
 

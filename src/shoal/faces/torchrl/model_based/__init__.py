@@ -1,4 +1,4 @@
-"""Envs whose steps are predictions of a module.
+"""Envs whose steps are the predictions of a module.
 
 base       ModelBasedEnvBase: a world model behind the interface of an env
 dreamer    DreamerEnv: a latent world model, with a decoder of observations

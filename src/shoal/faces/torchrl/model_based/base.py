@@ -20,7 +20,7 @@ _SPECS = ("full_observation_spec", "full_reward_spec", "full_done_spec", "full_a
 class ModelBasedEnvBase(EnvBase):
     """An env whose steps are predictions of a world model.
 
-    The model reads the state and the action of a TensorDict and writes what follows: observations, reward, and done
+    The model reads the state and the action from a TensorDict and writes what follows: observations, reward, and done
     flags if it predicts any. A subclass says where episodes begin, in ``_reset``, and sets the specs, or takes those of
     the env that the model imitates with `set_specs_from_env`. Data may have any batch size, and gradients flow through
     the steps.
@@ -76,10 +76,10 @@ class ModelBasedEnvBase(EnvBase):
         self.world_model_buffers = buffers
 
     def set_specs_from_env(self, env: EnvBase) -> None:
-        """Take the specs of an env, with this env's batch size in place of that env's.
+        """Take the specs of another env, but with the batch size of this one.
 
         Args:
-            env: What the model imitates.
+            env: The env that the model imitates.
         """
         for name in _SPECS:
             setattr(self, f"{name}_unbatched", getattr(env, f"{name}_unbatched").clone())

@@ -80,11 +80,11 @@ class DreamerEnv(ModelBasedEnvBase):
         }
 
     def set_specs_from_env(self, env: EnvBase) -> None:
-        """Take the specs of an env; the state is what its observations say of ``state`` and ``belief``.
+        """Take the specs of an env; those of ``state`` and ``belief`` among its observations become the state spec.
 
         Args:
-            env: What the model imitates. Where it does not observe the latents, they have the shapes given to the
-                constructor.
+            env: The env that the model imitates. Where it does not observe the latents, they have the shapes given to
+                the constructor.
         """
         super().set_specs_from_env(env)
         observed = self.full_observation_spec_unbatched.clone()
@@ -119,7 +119,7 @@ class DreamerEnv(ModelBasedEnvBase):
 
         Args:
             tensordict: The latents.
-            compute_latents: Whether the world model predicts them first, from the latents and the action there are.
+            compute_latents: Whether the world model first predicts them, from the given latents and action.
 
         Returns:
             What the decoder returns: usually ``tensordict`` itself, with the observations in it.

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDict, TensorDictBase
 
-_DAY = 1 / 252  # of a year of trading
+_DAY = 1 / 252  # as a fraction of a trading year
 _BUY, _SELL = 1, 2
 _WINDOW = 50
-# What a price change counts for while the asset is held, beside the profit when it is sold.
+# The weight of price changes in the reward while the asset is held, on top of the profit when it is sold.
 _SHAPING = 0.1
 
 
@@ -38,13 +38,13 @@ def _gen_params(
     """Parameters of markets, for a reset.
 
     Args:
-        window_size: How many prices are seen; called on an env, its own by default.
-        initial_price: Where the price begins.
+        window_size: How many prices are observed; when called on an env, the env's own by default.
+        initial_price: The price to begin with.
         volatility: The standard deviation of its logarithm over a year.
         drift: The growth of its logarithm over a year.
-        transaction_cost: What part of the price each trade costs.
-        max_steps: When episodes are truncated.
-        batch_size: How many markets there are, none for a single one without a batch dim.
+        transaction_cost: The fraction of the price that each trade costs.
+        max_steps: After how many steps episodes are truncated.
+        batch_size: How many markets there are; None for a single one without a batch dim.
         device: Where they are.
     """
     values = {
@@ -59,7 +59,7 @@ def _gen_params(
 
 
 class _GenParams:
-    """`_gen_params` as a method of the class and of its envs; an env's window is the default there."""
+    """`_gen_params` as a method of the class and of its envs, where the env's own window is the default."""
 
     __doc__ = _gen_params.__doc__
 
@@ -68,18 +68,18 @@ class _GenParams:
 
 
 class FinancialRegimeEnv(ParametricEnv):
-    """A market with one asset that is held or not. Actions: 0 waits, 1 buys, 2 sells.
+    """A market with one asset that is held or not: action 0 waits, 1 buys, 2 sells.
 
-    The state is in the data: the last prices (``price_history``), whether the asset is held (``current_holdings``), at
-    which price it was bought (``entry_price``), ``step_count`` and ``params``. A purchase costs a part of the price, a
-    sale brings the relative profit less that cost, a day of holding a tenth of the relative change of the price.
-    Episodes are truncated after ``max_steps``.
+    The state is in the data: the last prices (``price_history``), whether the asset is held (``current_holdings``), the
+    price it was bought at (``entry_price``), ``step_count`` and ``params``. The reward of a purchase is minus a
+    fraction of the price, that of a sale is the relative profit less the same cost, and each day of holding adds a
+    tenth of the relative change in price. Episodes are truncated after ``max_steps``.
 
     Args:
-        td_params: Parameters for resets that are given none, as `gen_params` makes them.
-        seed: Of the prices, 0 when None.
+        td_params: Parameters for resets that are given none, as made by `gen_params`.
+        seed: The seed of the prices; 0 if None.
         device: Where data is expected and returned.
-        window_size: How many prices are seen, unless ``td_params`` says so; 50 if nobody does.
+        window_size: How many prices are observed, unless ``td_params`` says so; 50 by default.
 
     Example:
         >>> from shoal.faces.torchrl import FinancialRegimeEnv
@@ -168,7 +168,7 @@ class FinancialRegimeEnv(ParametricEnv):
 
 
 def _window_of(params: TensorDictBase) -> int:
-    """The window of a batch of markets, which all rows must share."""
+    """The window size of a batch of markets, which all rows must share."""
     sizes = params.get("window_size").unique().tolist()
     if len(sizes) != 1 or sizes[0] < 1:
         raise ArgumentError(

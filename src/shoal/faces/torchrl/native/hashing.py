@@ -9,10 +9,10 @@ from torch import nn
 class SipHash(nn.Module):
     """The hash that Python gives the bytes of each row: equal rows have equal hashes.
 
-    It differs from process to process unless ``PYTHONHASHSEED`` is set.
+    Hashes differ from process to process unless ``PYTHONHASHSEED`` is set.
 
     Args:
-        as_tensor: Whether to return a tensor of int64, or a list.
+        as_tensor: Whether to return a tensor of int64 rather than a list.
 
     Example:
         >>> import torch
@@ -30,7 +30,7 @@ class SipHash(nn.Module):
         """The hash of each vector along the last dim.
 
         Args:
-            x: Of shape ``(*batch, n)``.
+            x: A tensor of shape ``(*batch, n)``.
 
         Returns:
             Integers of shape ``batch``; without ``as_tensor`` a flat list of them.

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class _NoVocabulary(ArgumentError, TypeError):
-    """An env of tokens was not told how many there are."""
+    """An env of tokens was not told how many tokens there are."""
 
 
 class LLMHashingEnv(EnvBase):
     """Tokens are appended to a prompt; each text has a hash, which stands for it in tables and trees.
 
     A reset needs a prompt in its data: tokens under ``observation_key``. A step appends the action. There is no reward,
-    and nothing ends: transforms say what texts are worth.
+    and episodes do not end: transforms say what texts are worth.
 
     Args:
         vocab_size: The number of tokens, that of the tokenizer by default.
@@ -80,13 +80,13 @@ class LLMHashingEnv(EnvBase):
         self.full_reward_spec = Composite()
 
     def make_tensordict(self, input: str | list[str]) -> TensorDictBase:
-        """Tokenize texts, and begin with them.
+        """Tokenize texts, and reset the env to them.
 
         Args:
-            input: A text, or a list of texts whose tokens are equally many.
+            input: A text, or a list of texts with equally many tokens.
 
         Returns:
-            The first data: of batch size ``()`` for one text, ``(n,)`` for a list.
+            What the reset returned, of batch size ``()`` for one text, ``(n,)`` for a list.
         """
         if self._tokenizer is None:
             raise ArgumentError("LLMHashingEnv.make_tensordict: the env was built without a tokenizer")
@@ -123,4 +123,4 @@ class LLMHashingEnv(EnvBase):
         return NonTensorStack(*(self._text(row) for row in tokens))
 
     def _set_seed(self, seed: int | None) -> None:
-        """Nothing here is random."""
+        """Do nothing: nothing here is random."""

@@ -25,8 +25,8 @@ class PendulumEnv(ParametricEnv):
     takes a batch of any size, each row with parameters of its own, and gradients flow through it. Episodes do not end.
 
     Args:
-        td_params: Parameters for resets that are given none, as `gen_params` makes them.
-        seed: Of the first states; None for a random one.
+        td_params: Parameters for resets that are given none, as made by `gen_params`.
+        seed: The seed of the initial states; None for a random one.
         device: Where data is expected and returned.
 
     Example:
@@ -68,7 +68,7 @@ class PendulumEnv(ParametricEnv):
 
         Args:
             g: The gravity.
-            batch_size: How many there are, none for a single one without a batch dim.
+            batch_size: How many there are; None for a single one without a batch dim.
             device: Where they are.
         """
         values = {"max_speed": 8.0, "max_torque": 2.0, "dt": 0.05, "g": float(g), "m": 1.0, "l": 1.0}
@@ -105,7 +105,7 @@ class PendulumEnv(ParametricEnv):
         p = entries(params)
         torque, speed, dt, length = p["max_torque"], p["max_speed"], p["dt"], p["l"]
         u = given["action"].squeeze(-1).clamp(-torque, torque)
-        # Sums of products in one operation each: on small batches the number of operations is what a step costs.
+        # Each sum of products is one operation: on small batches, the number of operations is the cost of a step.
         angle = _wrapped(th)
         reward = torch.addcmul(torch.addcmul(-angle.square(), thdot, thdot, value=-0.1), u, u, value=-0.001)
         push = torch.addcmul(u / (p["m"] * length * length), p["g"] / length, th.sin(), value=0.5)
@@ -122,5 +122,5 @@ class PendulumEnv(ParametricEnv):
 
 
 def _wrapped(angle: torch.Tensor) -> torch.Tensor:
-    """The angle between -pi and pi."""
+    """The angle, wrapped to between -pi and pi."""
     return torch.remainder(angle + math.pi, 2 * math.pi) - math.pi

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class RandomEnv(EnvBase):
-    """An env that keeps nothing but a generator of random numbers: its state is in the data it is given.
+    """An env that keeps nothing but a random number generator: its state is in the data it is given.
 
     Args:
-        seed: Of the generator; None for one that nobody knows.
+        seed: The seed of the generator; None for a random one.
         device: Where data is expected and returned.
         batch_size: The batch size of the env, when it has a fixed one.
     """
@@ -53,7 +53,7 @@ class RandomEnv(EnvBase):
             self._generator.manual_seed(seed)
 
     def to(self, device: Any, *args: Any, **kwargs: Any) -> Any:
-        """Move the env. Its generator goes on from a seed that the old one draws."""
+        """Move the env; on a new device, its generator starts from a seed that the old one draws."""
         target = torch.device(device)
         if target != self._generator.device:
             seed = int(torch.randint(2**62, (), generator=self._generator, device=self._generator.device))
@@ -66,12 +66,11 @@ class RandomEnv(EnvBase):
 
 
 class ParametricEnv(RandomEnv):
-    """An env whose parameters are in its data, under ``"params"``: each row may have others.
+    """An env whose parameters are in its data, under ``"params"``: each row may have its own.
 
     Args:
-        td_params: A TensorDict with the parameters that a reset takes where it is given none. Its batch size is that of
-            the env.
-        seed: Of the generator; None for one that nobody knows.
+        td_params: A TensorDict with the parameters for resets that are given none. Its batch size is that of the env.
+        seed: The seed of the generator; None for a random one.
         device: Where data is expected and returned.
     """
 
@@ -89,7 +88,7 @@ class ParametricEnv(RandomEnv):
         return make_composite_from_td(self._default_params, unsqueeze_null_shapes=False)
 
     def _params_of(self, td: TensorDictBase | None) -> TensorDictBase:
-        """The parameters of an episode that begins: those in the data, and the env's where there are none."""
+        """The parameters of a new episode: those in the data, and the env's own for any that are missing."""
         lead = self._batch_of(td)
         own: TensorDictBase = self._default_params
         if own.batch_size != lead:
@@ -110,7 +109,7 @@ def entries(td: TensorDictBase) -> Mapping[str, Any]:
 
 
 def twin(td: TensorDictBase) -> TensorDict:
-    """A TensorDict of the same tensors, whose entries can be replaced on their own."""
+    """A TensorDict of the same tensors, whose entries can be replaced independently."""
     return build(dict(entries(td)), td.batch_size, td.device)
 
 

@@ -21,10 +21,11 @@ _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 
 class TicTacToeEnv(RandomEnv):
     """Tic-tac-toe, any number of games at once.
 
-    The state is in the data. ``board`` is seen by the player to move: -1 is free, 1 an own stone, 0 one of the
-    opponent's. ``turn`` says who that is, ``mask`` which of the nine cells are free; an action is a cell, ``row * 3 +
-    column``. Who completes a line gets 1 under ``("player0", "reward")`` or ``("player1", "reward")``; everything else
-    is 0. A stone on a cell that is taken replaces the stone there: keep to the mask.
+    The state is in the data. ``board`` is seen from the side of the player to move: -1 is a free cell, 1 one of their
+    stones, 0 one of the opponent's. ``turn`` says whose move it is, ``mask`` which of the nine cells are free; an
+    action is a cell, ``row * 3 + column``. Whoever completes a line gets 1 under ``("player0", "reward")`` or
+    ``("player1", "reward")``; all other rewards are 0. A stone on a taken cell replaces the one there, so keep to the
+    mask.
 
     Args:
         single_player: Whether player 1 answers at random inside each step.
@@ -89,7 +90,7 @@ class TicTacToeEnv(RandomEnv):
     def _moved(
         self, board: torch.Tensor, turn: torch.Tensor, action: torch.Tensor, like: TensorDictBase
     ) -> TensorDictBase:
-        """The games after a move of each."""
+        """The games after one move in each."""
         size, device = like.batch_size, like.device
         cells = board.flatten(-2).scatter(-1, action.long().reshape(*size, 1), 1)
         won = (cells[..., self._lines] == 1).all(-1).any(-1, keepdim=True)
@@ -111,7 +112,7 @@ class TicTacToeEnv(RandomEnv):
         return build(following, size, device)
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write a random free cell into ``tensordict``; any cell where it holds no ``mask``, or the board is full."""
+        """Write a random free cell into ``tensordict``; any cell if it has no ``mask``, or the board is full."""
         mask = None if tensordict is None else tensordict.get("mask", None)
         if tensordict is None or mask is None:
             return super().rand_action(tensordict)
@@ -119,6 +120,6 @@ class TicTacToeEnv(RandomEnv):
 
 
 def _draw(mask: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-    """An index of one of the True entries of each row, of any entry where there are none."""
+    """The index of a random True entry of each row; of any entry if there is none."""
     weights = torch.where(mask.any(-1, keepdim=True), mask, True).float().reshape(-1, mask.shape[-1])
     return torch.multinomial(weights, 1, generator=generator).reshape(mask.shape[:-1])

@@ -1,7 +1,9 @@
-"""Specs: what a tensor, or a TensorDict, of an env may be.
+"""Specs: what a tensor or a TensorDict of an env may hold.
 
 base          TensorSpec: what every spec can do
-shapes        expand, reshape, index ... on the leading dims of whatever a spec holds
+reshaping     expand, reshape, index ... as methods of a spec
+shapes        the same, as functions on the leading dims of whatever a spec holds
+dtypes        dtypes and devices
 boxes         the space of a spec: bounds or a number of choices
 masks         which choices are allowed at the moment
 categorical   Categorical           one_hot   OneHot
@@ -10,8 +12,10 @@ binary        Binary                choice    Choice
 bounded       Bounded               unbounded Unbounded
 non_tensor    NonTensor
 locks         locked trees of specs  tree     names and nested keys
+named         names of batch dims
 composite     Composite: named specs, for a TensorDict
-stacked       Stacked and StackedComposite: specs of different shapes or classes, side by side
+lazy          what the next two share: specs of different shapes or classes, side by side
+stacked       Stacked               stacked_composite  StackedComposite
 stacking      torch.stack for specs
 """
 

@@ -1,8 +1,8 @@
 """TensorSpec: what every spec can do.
 
-A leaf says three things for itself: how to draw a value (``rand``), whether a value is one of its own (``_holds``) and
-what to make of a value that is not (``_mend``). All else is here: the checks of dtype and shape that come before,
-filled tensors, the way from and to numpy, and the operations on shapes (see ``shapes``).
+A leaf defines only three things: how to draw a value (``rand``), whether a value belongs to it (``_holds``) and how to
+mend a value that does not (``_mend``). Everything else is here: the dtype and shape checks that come first, filled
+tensors, conversion from and to numpy, and the operations on shapes (see ``shapes``).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import torch
 
-from shoal.faces.torchrl.specs.dtypes import numpy_dtype
+from shoal.faces.torchrl.specs.dtypes import as_device, numpy_dtype
 from shoal.faces.torchrl.specs.reshaping import Reshaping
-from shoal.faces.torchrl.specs.shapes import ShapeOp, concrete, fits, new_shape, wrap_dim
+from shoal.faces.torchrl.specs.shapes import ShapeOp, as_size, concrete, fits, new_shape, wrap_dim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +30,10 @@ class TensorSpec(Reshaping):
     """What a tensor may be: its shape, dtype, device and values.
 
     Attributes:
-        shape: The shape with the batch dims; -1 is a dim of any size.
-        space: The values: bounds or numbers of choices.
-        device: Where the tensors are. Only a Composite and a NonTensor may have None.
+        shape: The shape, batch dims included; -1 is a dim of any size.
+        space: The possible values: bounds or numbers of choices.
+        device: Where the tensors are. None for a Composite or a NonTensor whose data may be anywhere, and for specs
+            side by side that are not on one device.
         dtype: The type of the elements.
         domain: ``"continuous"`` or ``"discrete"``.
 
@@ -45,16 +46,56 @@ class TensorSpec(Reshaping):
         torch.Size([4, 2])
     """
 
-    shape: torch.Size
     space: Box | None
-    device: torch.device | None
-    dtype: torch.dtype | None
     domain: str | None
 
-    # Names of the tensors that have the dims of the spec in front, and change with them.
+    _shape: torch.Size
+    _device: torch.device | None
+    _dtype: torch.dtype | None
+
+    # Names of the tensors that begin with the dims of the spec, and are reshaped along with it.
     _held: ClassVar[tuple[str, ...]] = ()
-    # Names of what else makes two specs of a class different.
+    # Names of the other attributes that tell two specs of a class apart.
     _told: ClassVar[tuple[str, ...]] = ()
+
+    # Shape, dtype and device, which can be changed in place --------------------------------------------------------
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape, batch dims included; -1 is a dim of any size."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, value: Any) -> None:
+        shape = as_size(value)
+        self._check_shape(shape)
+        self._adopt(self._in_shape(shape))
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The type of the elements."""
+        return self._dtype
+
+    @dtype.setter
+    def dtype(self, value: torch.dtype) -> None:
+        self._adopt(self._as_dtype(value))
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the tensors are."""
+        return self._device
+
+    @device.setter
+    def device(self, value: torch.device | str | int) -> None:
+        self._adopt(self._on_device(as_device(value)))
+
+    def _check_shape(self, shape: torch.Size) -> None:
+        """Raise a ValueError unless the spec can have this shape."""
+
+    def _adopt(self, other: Self) -> None:
+        """Become the other spec, in place."""
+        self.__class__ = other.__class__
+        self.__dict__ = other.__dict__
 
     # Drawing and filling ------------------------------------------------------------------------------------------
 
@@ -91,7 +132,7 @@ class TensorSpec(Reshaping):
     # Membership ---------------------------------------------------------------------------------------------------
 
     def is_in(self, val: Any) -> bool:
-        """Whether this is a value of the spec, or a batch of them: dtype, shape and values."""
+        """Whether this is a value of the spec, or a batch of values: dtype, shape and contents are checked."""
         return (
             isinstance(val, torch.Tensor)
             and val.dtype == self.dtype
@@ -104,11 +145,11 @@ class TensorSpec(Reshaping):
         return self.is_in(item)
 
     def _holds(self, val: torch.Tensor) -> bool:
-        """Whether the values are in the space, when dtype and shape are right."""
+        """Whether the values are in the space, given that dtype and shape are right."""
         raise NotImplementedError
 
     def project(self, val: Any) -> Any:
-        """The value itself if it is in the spec, else the value of the spec that it stands for."""
+        """The value itself if it is in the spec, else a value of the spec made from it."""
         if self.is_in(val):
             return val
         return self._mend(torch.as_tensor(val, device=self.device))
@@ -140,14 +181,14 @@ class TensorSpec(Reshaping):
     # From and to numpy --------------------------------------------------------------------------------------------
 
     def encode(self, val: Any, *, ignore_device: bool = False) -> Any:
-        """Numbers, lists and arrays as a tensor of the spec, with memory of its own; tensors are returned untouched.
+        """Turn numbers, lists and arrays into a tensor with memory of its own; tensors are returned untouched.
 
         Args:
-            val: What an env gave.
+            val: What an env returned.
             ignore_device: Leave the result on the CPU.
 
         Raises:
-            RuntimeError: The value cannot be brought into the shape of the spec.
+            RuntimeError: The value cannot be reshaped to the shape of the spec.
         """
         if isinstance(val, torch.Tensor):
             return val
@@ -165,7 +206,7 @@ class TensorSpec(Reshaping):
         return tensor
 
     def _new_tensor(self, val: Any) -> torch.Tensor:
-        """A tensor on the CPU with the dtype of the spec, which shares no memory with the value."""
+        """A CPU tensor with the dtype of the spec that shares no memory with the value."""
         try:
             dtype = numpy_dtype(self.dtype)
             tensor = torch.from_numpy(np.array(val, dtype=dtype))
@@ -174,7 +215,7 @@ class TensorSpec(Reshaping):
             raise TypeError(f"{val!r} is no value for {type(self).__name__} of {self.dtype}: {error}") from error
 
     def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
-        """A value of the spec as numpy; the way back from ``encode``.
+        """Turn a value of the spec into numpy: the inverse of ``encode``.
 
         Args:
             val: A tensor.
@@ -185,7 +226,7 @@ class TensorSpec(Reshaping):
         return val.numpy(force=True)
 
     def memoize_encode(self, mode: bool = True) -> None:
-        """Accepted for code that asks for it: ``encode`` has no choices to make that could be kept."""
+        """Do nothing, for compatibility: ``encode`` makes no decisions that could be cached."""
 
     # Discrete specs -----------------------------------------------------------------------------------------------
 
@@ -204,7 +245,7 @@ class TensorSpec(Reshaping):
     # Copies -------------------------------------------------------------------------------------------------------
 
     def clone(self) -> Self:
-        """A spec that shares nothing with this one."""
+        """An equal spec with tensors and a space of its own."""
         return self._with_tensors(torch.Tensor.clone)
 
     def to(self, dest: torch.dtype | torch.device | str | int) -> Self:
@@ -212,9 +253,7 @@ class TensorSpec(Reshaping):
         if isinstance(dest, torch.dtype):
             return self if dest == self.dtype else self._as_dtype(dest)
         device = torch.device(dest)
-        if device == self.device:
-            return self
-        return self._with_tensors(lambda tensor: tensor.to(device), device=device)
+        return self if device == self.device else self._on_device(device)
 
     def cpu(self) -> Self:
         """The spec on the CPU."""
@@ -225,26 +264,32 @@ class TensorSpec(Reshaping):
         return self.to("cuda" if device is None else f"cuda:{device}")
 
     def clear_device_(self) -> Self:
-        """Does nothing for a leaf: its tensors are always somewhere."""
+        """Do nothing: the tensors of a leaf are always on some device."""
         return self
 
+    def _in_shape(self, shape: torch.Size) -> Self:
+        return self._with_tensors(lambda tensor: tensor, _shape=shape)
+
+    def _on_device(self, device: torch.device) -> Self:
+        return self._with_tensors(lambda tensor: tensor.to(device), _device=device)
+
     def _as_dtype(self, dtype: torch.dtype) -> Self:
-        return self._with_tensors(lambda tensor: tensor, dtype=dtype)
+        return self._with_tensors(lambda tensor: tensor, _dtype=dtype)
 
     def _with_tensors(self, change: Callable[[torch.Tensor], torch.Tensor], **fields: Any) -> Self:
-        """A spec with its tensors changed, and some fields set."""
+        """A copy of the spec with its tensors changed, except for fields that are given."""
         out = copy.copy(self)
-        for name, value in fields.items():
-            setattr(out, name, value)
         for name in self._held:
             tensor = getattr(self, name)
             if tensor is not None:
                 setattr(out, name, change(tensor))
+        for name, value in fields.items():
+            setattr(out, name, value)
         out._settle()
         return out
 
     def _settle(self) -> None:
-        """Recompute what is kept of shape, dtype and device; called after each change of them."""
+        """Recompute what is derived from shape, dtype and device; called whenever one of them changes."""
         self._elsewhere = self.device is not None and self.device.type != "cpu"
         self._any_size = -1 in self.shape
 
@@ -255,21 +300,17 @@ class TensorSpec(Reshaping):
         if lead > self._lead:
             raise ValueError(f"the last dim of {type(self).__name__} of shape {tuple(self.shape)} stays as it is")
         shape = new_shape(op, self.shape)
-        return self._with_tensors(lambda tensor: _one_where_any(op(tensor), shape), shape=shape)
+        return self._with_tensors(lambda tensor: _one_where_any(op(tensor), shape), _shape=shape)
 
     def make_neg_dim(self, dim: int) -> None:
-        """Make a dim one of any size, in place."""
+        """Let a dim be of any size, in place."""
         at = wrap_dim(dim, len(self.shape), "make_neg_dim")
-        self.shape = torch.Size([-1 if position == at else size for position, size in enumerate(self.shape)])
-        for name in self._held:
-            tensor = getattr(self, name)
-            if tensor is not None:
-                setattr(self, name, _one_where_any(tensor, self.shape))
-        self._settle()
+        shape = torch.Size([-1 if position == at else size for position, size in enumerate(self.shape)])
+        self._adopt(self._with_tensors(lambda tensor: _one_where_any(tensor, shape), _shape=shape))
 
     @property
     def _kind(self) -> torch.dtype:
-        """The dtype of a spec that surely has one."""
+        """The dtype, for a spec that must have one."""
         if self.dtype is None:
             raise TypeError(f"{type(self).__name__} has no dtype")
         return self.dtype
@@ -297,7 +338,7 @@ class TensorSpec(Reshaping):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        from shoal.faces.torchrl.specs.stacking import TORCH_FUNCTIONS  # stacking makes specs: it cannot come first
+        from shoal.faces.torchrl.specs.stacking import TORCH_FUNCTIONS  # stacking imports this module
 
         if func not in TORCH_FUNCTIONS:
             return NotImplemented

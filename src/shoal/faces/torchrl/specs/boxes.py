@@ -57,7 +57,7 @@ class ContinuousBox:
         return f"ContinuousBox(low={_short(self.low)}, high={_short(self.high)})"
 
 
-@dataclass
+@dataclass(frozen=True)
 class CategoricalBox:
     """A number of choices.
 
@@ -76,9 +76,9 @@ class CategoricalBox:
         return CategoricalBox(self.n)
 
 
-@dataclass
+@dataclass(frozen=True)
 class BoxList:
-    """A box per choice of a spec with several."""
+    """One box per choice, for a spec with several choices."""
 
     boxes: list[CategoricalBox | BoxList]
 
@@ -108,7 +108,7 @@ Box = ContinuousBox | CategoricalBox | BoxList
 
 
 def _short(bounds: torch.Tensor) -> str:
-    """Bounds as one number where they are one, else as a shape."""
+    """Bounds as one number if they are all the same, else as a shape."""
     if (
         not bounds.is_meta
         and bounds.numel()

@@ -23,7 +23,7 @@ class Categorical(TensorSpec):
         n: The number of choices; -1 when it is not known yet, see ``set_provisional_n``.
         shape: The shape.
         device: The device, torch's default if none is given.
-        dtype: The dtype; bool and floats are taken as well.
+        dtype: The dtype; bools and floats are accepted too.
         mask: Which choices are allowed: bools that can be expanded to ``(*shape, n)``.
 
     Example:
@@ -42,9 +42,9 @@ class Categorical(TensorSpec):
         dtype: torch.dtype | str = torch.int64,
         mask: torch.Tensor | None = None,
     ) -> None:
-        self.shape = torch.Size([]) if shape is None else as_size(shape)
-        self.device = as_device(device)
-        self.dtype = as_dtype(dtype, torch.int64)
+        self._shape = torch.Size([]) if shape is None else as_size(shape)
+        self._device = as_device(device)
+        self._dtype = as_dtype(dtype, torch.int64)
         self.domain = "discrete"
         self._n = int(n)
         self._provisional_n: int | None = None
@@ -58,7 +58,7 @@ class Categorical(TensorSpec):
         """The number of choices.
 
         Raises:
-            RuntimeError: It is not known.
+            RuntimeError: The number is not known.
         """
         n = self._n if self._provisional_n is None else self._provisional_n
         if n < 0:
@@ -67,7 +67,7 @@ class Categorical(TensorSpec):
 
     @property
     def _is_open(self) -> bool:
-        """Whether nobody has said how many choices there are: every one is fine then."""
+        """Whether the number of choices is still unknown, so that any choice is accepted."""
         return self._n < 0 and self._provisional_n is None
 
     def set_provisional_n(self, n: int | None) -> None:
@@ -82,16 +82,16 @@ class Categorical(TensorSpec):
 
     def _settle(self) -> None:
         super()._settle()
-        # torch.randint is quickest when it is not told what it would do anyway.
+        # torch.randint is fastest when its defaults are not spelled out.
         self._plain = self.dtype is torch.int64 and not self._elsewhere and not self._any_size
 
     def rand(self, shape: Any = None) -> torch.Tensor:
-        """Random choices, each allowed one as likely as any other."""
+        """Random choices, uniform over those that are allowed."""
         if self.mask is not None:
             full = self._full_shape(shape)
             return draw(self.mask, full).to(self.dtype)
         if shape is None and self._plain:
-            return torch.randint(self.n, self.shape)
+            return torch.randint(self.n, self._shape)
         return torch.randint(self.n, self._full_shape(shape), device=self.device).to(self.dtype)
 
     def _holds(self, val: torch.Tensor) -> bool:
@@ -151,7 +151,7 @@ class Categorical(TensorSpec):
 
     def to_one_hot_spec(self) -> OneHot:
         """The same choices as one-hot vectors."""
-        from shoal.faces.torchrl.specs.one_hot import OneHot  # each of the two can become the other
+        from shoal.faces.torchrl.specs.one_hot import OneHot  # one_hot imports this module
 
         return OneHot(self.n, shape=(*self.shape, self.n), device=self.device, mask=self.mask)
 

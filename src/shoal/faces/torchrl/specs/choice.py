@@ -24,7 +24,7 @@ class Choice(TensorSpec):
 
     Raises:
         TypeError: The choices are not of one kind.
-        ValueError: They do not agree, or there is none.
+        ValueError: They do not agree, or there are none.
 
     Example:
         >>> from shoal.faces.torchrl import Categorical
@@ -46,9 +46,9 @@ class Choice(TensorSpec):
             found = {str(getattr(choice, name, None)) for choice in self._choices}
             if len(found) > 1:
                 raise ValueError(f"choices of one {name}, got {sorted(found)}")
-        self.shape = first.shape
-        self.device = first.device
-        self.dtype = getattr(first, "dtype", None)
+        self._shape = first.shape
+        self._device = first.device
+        self._dtype = getattr(first, "dtype", None)
         self.domain = getattr(first, "domain", None)
         self.space = None
         self._settle()
@@ -59,7 +59,7 @@ class Choice(TensorSpec):
         return len(self._choices)
 
     def rand(self, shape: Any = None) -> Any:
-        """A value of a choice that is drawn anew for each element of ``shape``."""
+        """A value of a random choice, drawn anew for each element of ``shape``."""
         size = torch.Size([] if shape is None else (shape,) if isinstance(shape, int) else shape)
         if not size:
             return self._value(self._pick())
@@ -121,7 +121,7 @@ class Choice(TensorSpec):
         return val if hasattr(val, "tolist") else NonTensorData(data=val)
 
     def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
-        """The value as the first choice gives it to numpy."""
+        """The value as the first choice converts it to numpy."""
         first = self._choices[0]
         if isinstance(first, (TensorSpec, torch.Tensor)):
             return first.to_numpy(val, safe) if isinstance(first, TensorSpec) else val.numpy(force=True)
@@ -138,7 +138,7 @@ class Choice(TensorSpec):
         return torch.stack(list(self._choices))
 
     def clone(self) -> Choice:
-        """A spec that shares nothing with this one."""
+        """An equal spec with choices of its own."""
         return Choice([choice.clone() for choice in self._choices])
 
     def to(self, dest: torch.dtype | torch.device | str | int) -> Any:

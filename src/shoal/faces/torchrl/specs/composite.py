@@ -11,15 +11,18 @@ from tensordict import TensorDictBase
 
 from shoal.faces.torchrl import fast_td
 from shoal.faces.torchrl.specs.base import CHECK_SPEC_ENCODE, TensorSpec
+from shoal.faces.torchrl.specs.named import NamedDims
 from shoal.faces.torchrl.specs.non_tensor import NonTensor
 from shoal.faces.torchrl.specs.shapes import ShapeOp, as_size, new_shape, wrap_dim
 from shoal.faces.torchrl.specs.tree import SpecTree, _unravel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.faces.torchrl.specs.locks import Lockable
 
 
-class Composite(SpecTree, TensorSpec):
+class Composite(SpecTree, NamedDims, TensorSpec):
     """Named specs: what a TensorDict may be.
 
     Args:
@@ -27,8 +30,10 @@ class Composite(SpecTree, TensorSpec):
         shape: The batch size. The shape of each entry begins with it.
         device: The device of the TensorDicts; None when the entries may be on any.
         batch_size: The same as ``shape``.
-        data_cls: A tensorclass to give instead of a TensorDict.
-        **specs: Specs by name. None is an entry that can be anything.
+        data_cls: A tensorclass to return instead of a TensorDict.
+        step_mdp_static: Kept as an attribute, for code that reads it; an env carries nested entries over key by key.
+        names: Names of the batch dims, for the TensorDicts.
+        **specs: Specs by name. None declares an entry that can be anything.
 
     Raises:
         ValueError: The shape of an entry does not begin with ``shape``.
@@ -50,6 +55,8 @@ class Composite(SpecTree, TensorSpec):
         device: torch.device | str | None = None,
         batch_size: Any = None,
         data_cls: Any = None,
+        step_mdp_static: bool = False,
+        names: Sequence[str | None] | None = None,
         **specs: Any,
     ) -> None:
         super().__init__()
@@ -58,10 +65,13 @@ class Composite(SpecTree, TensorSpec):
         self._shape = as_size(shape)
         self._device = None if device is None else torch.device(device)
         self.data_cls = data_cls
+        self.step_mdp_static = step_mdp_static
         self._children: dict[str, TensorSpec | None] = {}
         for source in (*args, specs):
             for key, value in source.items():
                 self.set(key, value)
+        if names is not None:
+            self.names = names
 
     # The tree -----------------------------------------------------------------------------------------------------
 
@@ -85,13 +95,13 @@ class Composite(SpecTree, TensorSpec):
         if self._device is not None and spec.device not in (self._device, None):
             raise RuntimeError(f"entry {name!r} is on {spec.device}, its Composite on {self._device}")
         if isinstance(spec, Composite) and spec.device is None and self._device is not None:
-            spec = Composite(spec, shape=spec.shape, device=self._device, data_cls=spec.data_cls)
+            spec = spec._renamed(spec._with(spec, spec.shape, self._device), spec.names)
         self._children[name] = spec
 
     def _with_batch_dims(self, spec: TensorSpec) -> TensorSpec:
-        """A nested spec that was given without the batch dims, with them: its entries have them, or have no dims."""
+        """Add the batch dims to a spec without them: a Composite with room for them in its entries, or a NonTensor."""
         if isinstance(spec, Composite) and all(child is None or self._has_room(child) for child in spec.values()):
-            return Composite(spec, shape=self.shape, device=spec.device, data_cls=spec.data_cls)
+            return spec._with(spec, self.shape, spec.device)
         return spec.expand(self.shape) if isinstance(spec, NonTensor) and not spec.shape else spec
 
     def _has_room(self, child: TensorSpec) -> bool:
@@ -113,6 +123,9 @@ class Composite(SpecTree, TensorSpec):
     def _nodes_below(self) -> Iterator[Lockable]:
         return (child for child in self._children.values() if isinstance(child, Composite))
 
+    def _named_parts(self) -> list[NamedDims]:
+        return [child for child in self._children.values() if type(child) is Composite]
+
     def __getitem__(self, key: Any) -> Any:
         if _unravel(key) is not None:
             return self._entry(key)
@@ -120,22 +133,7 @@ class Composite(SpecTree, TensorSpec):
 
     def empty(self) -> Composite:
         """A Composite of the same shape and device without entries."""
-        return Composite(shape=self.shape, device=self._device, data_cls=self.data_cls)
-
-    def separates(self, *keys: Any, default: Any = None) -> Composite:
-        """Move entries out into a Composite of their own; ``default`` if there is none of them."""
-        if not any(key in self for key in keys):
-            return default  # type: ignore[no-any-return]
-        out = Composite(shape=self.shape, device=self._device)
-        for key in keys:
-            if key in self:
-                out.set(key, self._entry(key))
-                del self[key]
-        for name in [name for name in self._names() if isinstance(self._child(name), SpecTree)]:
-            child = self._child(name)
-            if isinstance(child, Composite) and child.is_empty():
-                self._drop(name)
-        return out
+        return self._with({}, self.shape, self._device)
 
     # What a Composite is ------------------------------------------------------------------------------------------
 
@@ -153,6 +151,8 @@ class Composite(SpecTree, TensorSpec):
                 raise ValueError(
                     f"the shape of entry {name!r} does not begin with {tuple(shape)}: {tuple(child.shape)}"
                 )
+        if len(shape) != self.ndim:
+            self._dims = None
         self._shape = shape
 
     @property
@@ -164,8 +164,8 @@ class Composite(SpecTree, TensorSpec):
     def batch_size(self, value: Any) -> None:
         self.shape = value
 
-    @property
-    def device(self) -> torch.device | None:  # type: ignore[override]
+    @property  # type: ignore[misc]  # the entries are on it too: see to()
+    def device(self) -> torch.device | None:
         """The device of the TensorDicts, or None."""
         return self._device
 
@@ -176,12 +176,12 @@ class Composite(SpecTree, TensorSpec):
 
     @property
     def space(self) -> None:  # type: ignore[override]
-        """None: the entries have spaces."""
+        """None: each entry has a space of its own."""
         return None
 
-    @property
-    def dtype(self) -> torch.dtype | None:  # type: ignore[override]
-        """The dtype of the entries, when they all have the same."""
+    @property  # type: ignore[misc]  # each entry has its own
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of the entries, if they have one in common."""
         dtypes = {child.dtype for child in self._children.values() if child is not None}
         return dtypes.pop() if len(dtypes) == 1 else None
 
@@ -200,7 +200,7 @@ class Composite(SpecTree, TensorSpec):
     __hash__ = None
 
     def clone(self) -> Self:
-        """An unlocked Composite that shares nothing with this one."""
+        """An equal Composite with entries of its own, unlocked."""
         return self._remade(lambda child: child.clone(), self._device)
 
     def to(self, dest: torch.dtype | torch.device | str | int) -> Self:
@@ -222,17 +222,21 @@ class Composite(SpecTree, TensorSpec):
 
     def _remade(self, change: Callable[[TensorSpec], TensorSpec], device: torch.device | None) -> Self:
         children = {name: None if child is None else change(child) for name, child in self._children.items()}
-        made = Composite(children, shape=self.shape, device=device, data_cls=self.data_cls)
-        return made  # type: ignore[return-value]  # a subclass has a way of its own
+        return self._renamed(self._with(children, self.shape, device), self.names)
 
     def _map(self, op: ShapeOp, lead: int) -> Self:
         shape = new_shape(op, self.shape)
         children = {name: None if child is None else child._map(op, lead) for name, child in self._children.items()}
-        made = Composite(children, shape=shape, device=self._device, data_cls=self.data_cls)
+        return self._with(children, shape, self._device)
+
+    def _with(self, entries: Mapping[Any, Any] | SpecTree, shape: torch.Size, device: torch.device | None) -> Self:
+        """A Composite of other entries that is used in the same way."""
+        how = {"data_cls": self.data_cls, "step_mdp_static": self.step_mdp_static}
+        made = Composite(entries, shape=shape, device=device, **how)
         return made  # type: ignore[return-value]  # a subclass has a way of its own
 
     def make_neg_dim(self, dim: int) -> None:
-        """Make a batch dim one of any size, here and in all entries, in place."""
+        """Let a batch dim be of any size, here and in all entries, in place."""
         at = wrap_dim(dim, len(self.shape), "make_neg_dim")
         self._shape = torch.Size([-1 if position == at else size for position, size in enumerate(self.shape)])
         for child in self._children.values():
@@ -259,26 +263,25 @@ class Composite(SpecTree, TensorSpec):
 
     def _data(self, entries: dict[str, Any], batch_size: torch.Size) -> Any:
         td = fast_td.build(entries, batch_size, self._device)
+        if self._dims is not None:
+            td.names = [None] * (len(batch_size) - self.ndim) + self.names
         return td if self.data_cls is None else self.data_cls.from_tensordict(td)
 
     def zeros_update(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Put zeros where the TensorDict lacks an entry."""
-        return self._fill_gaps(tensordict, "zero")
+        """Set all entries of the spec to zeros in a TensorDict, and return it."""
+        return self._update(tensordict, "zero")
 
     def ones_update(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Put ones where the TensorDict lacks an entry."""
-        return self._fill_gaps(tensordict, "one")
+        """Set all entries of the spec to ones in a TensorDict, and return it."""
+        return self._update(tensordict, "one")
 
     def rand_update(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Put random values where the TensorDict lacks an entry."""
-        return self._fill_gaps(tensordict, "rand")
+        """Set all entries of the spec to random values in a TensorDict, and return it."""
+        return self._update(tensordict, "rand")
 
-    def _fill_gaps(self, tensordict: TensorDictBase, how: str) -> TensorDictBase:
-        extra = tensordict.shape[: tensordict.ndim - len(self.shape)]
-        for key, spec in self.items(True, True):
-            if spec is not None and tensordict.get(key, None) is None:
-                tensordict.set(key, getattr(spec, how)(extra))
-        return tensordict
+    def _update(self, tensordict: TensorDictBase, how: str) -> TensorDictBase:
+        extra = tensordict.shape[: max(tensordict.ndim - self.ndim, 0)]
+        return tensordict.update(self._filled(how, extra))
 
     def is_in(self, val: Any) -> bool:
         """Whether all entries are in their specs; entries without a spec are ignored.
@@ -310,17 +313,25 @@ class Composite(SpecTree, TensorSpec):
                     val[name] = projected
         return val
 
-    def type_check(self, value: Any, key: Any = None) -> None:
-        """Raise a TypeError unless all entries (or the one of this key) have the dtypes of their specs."""
+    def type_check(self, value: Any, key: Any = None, *, selected_keys: Any = None) -> None:
+        """Raise a TypeError unless entries have the dtypes of their specs.
+
+        Args:
+            value: A TensorDict, or a tensor.
+            key: The key of the entry, if the value is a tensor.
+            selected_keys: The keys of the entries to check, or one of them; all if none are given.
+        """
         if isinstance(value, torch.Tensor):
             self._entry(key).type_check(value, key)
             return
-        for name, child in self._children.items():
-            if child is not None and name in value.keys():  # noqa: SIM118  a TensorDict is no dict
-                child.type_check(_value(value, name), name)
+        one = [] if _unravel(selected_keys) is None else [selected_keys]
+        for name in self.keys() if selected_keys is None else one or selected_keys:
+            child, entry = self._entry(name), value.get(name, None)
+            if child is not None and entry is not None:
+                child.type_check(entry, name)
 
     def encode(self, val: Any, *, ignore_device: bool = False) -> Any:
-        """A dict of numbers, lists and arrays as a TensorDict.
+        """Turn a dict of numbers, lists and arrays into a TensorDict.
 
         Raises:
             KeyError: There is no spec for an entry.
@@ -340,15 +351,12 @@ class Composite(SpecTree, TensorSpec):
         return encoded
 
     def to_numpy(self, val: Any, safe: bool | None = None) -> dict[str, Any]:
-        """A TensorDict as a dict of arrays."""
+        """Turn a TensorDict into a dict of arrays."""
         out = {}
         for name in val.keys():  # noqa: SIM118  a TensorDict is no dict
             child = self._entry(name)
             out[name] = _value(val, name) if child is None else child.to_numpy(_value(val, name), safe)
         return out
-
-    def memoize_encode(self, mode: bool = True) -> None:
-        """Accepted for code that asks for it: there is nothing to keep."""
 
     def cardinality(self) -> Any:
         """The number of combinations of the values of the entries; 0 without entries."""
@@ -376,7 +384,7 @@ def _value(td: Any, name: str) -> Any:
     """An entry of a TensorDict or a dict.
 
     Raises:
-        KeyError: There is none.
+        KeyError: There is no such entry.
     """
     inside = fast_td.entries_of(td) if isinstance(td, TensorDictBase) else td if isinstance(td, dict) else None
     if inside is not None and name in inside:

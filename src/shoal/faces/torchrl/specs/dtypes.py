@@ -60,5 +60,5 @@ def as_dtype(dtype: torch.dtype | str | None, default: torch.dtype) -> torch.dty
 
 
 def is_float(dtype: torch.dtype) -> bool:
-    """Whether the elements are continuous."""
+    """Whether the elements are continuous: real or complex floats."""
     return bool(dtype.is_floating_point or dtype.is_complex)

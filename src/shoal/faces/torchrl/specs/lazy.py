@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def stacked_shape(members: Sequence[TensorSpec], dim: int) -> torch.Size:
-    """The dims that all members have, -1 where their sizes differ, with their number at ``dim``."""
+    """The dims that all members have, -1 where their sizes differ, with the number of members at ``dim``."""
     sizes = zip(*(member.shape for member in members), strict=False)
     common = [size[0] if len(set(size)) == 1 else -1 for size in sizes]
     return torch.Size([*common[:dim], len(members), *common[dim:]])
 
 
 class SideBySide(TensorSpec):
-    """Members along ``stack_dim``. An operation on another dim is done in each member."""
+    """Members stacked along ``stack_dim``; an operation on any other dim is applied to each of them."""
 
     _members: list[Any]
     stack_dim: int
@@ -32,16 +32,16 @@ class SideBySide(TensorSpec):
         if not specs:
             raise ValueError(f"{type(self).__name__} needs at least one spec")
         self._members = list(specs)
-        self.stack_dim = dim % (min(spec.ndim for spec in specs) + 1)
+        self.stack_dim = shapes.wrap_dim(dim, min(spec.ndim for spec in specs) + 1, "stack")
 
-    @property
+    @property  # type: ignore[misc]  # it follows from those of the members
     def shape(self) -> torch.Size:
-        """The shape: that of the members, -1 where they differ, with their number at ``stack_dim``."""
+        """The shape of the members, -1 where they differ, with the number of members at ``stack_dim``."""
         return stacked_shape(self._members, self.stack_dim)
 
     def _restack(self, members: Sequence[Any], dim: int) -> Any:
         """Members side by side again, or one spec if they have become equal."""
-        from shoal.faces.torchrl.specs.stacking import side_by_side  # it makes what is defined on top of this module
+        from shoal.faces.torchrl.specs.stacking import side_by_side  # stacking builds on this module
 
         return side_by_side(members, dim)
 
@@ -52,7 +52,7 @@ class SideBySide(TensorSpec):
         raise NotImplementedError
 
     def _pairs(self, val: Any) -> list[tuple[Any, Any]] | None:
-        """Each member with its part of a value; None when there are not as many parts."""
+        """Each member with its part of a value; None if the number of parts is wrong."""
         parts = self._split(val)
         return list(zip(self._members, parts, strict=True)) if len(parts) == len(self._members) else None
 
@@ -76,13 +76,13 @@ class SideBySide(TensorSpec):
         return pairs
 
     def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
-        """The parts of a value as numpy: a tuple, as they may differ in shape."""
+        """The parts of a value as numpy, in a tuple because their shapes may differ."""
         return tuple(member.to_numpy(part, safe) for member, part in self._parts_for(val))
 
     # Members ------------------------------------------------------------------------------------------------------
 
     def clone(self) -> Any:
-        """A spec that shares nothing with this one; unlocked, if it can be locked."""
+        """An equal spec with members of its own; unlocked, if it can be locked."""
         return type(self)(*(member.clone() for member in self._members), dim=self.stack_dim)
 
     def to(self, dest: torch.dtype | torch.device | str | int) -> Any:
@@ -93,7 +93,7 @@ class SideBySide(TensorSpec):
         return type(self)(*members, dim=self.stack_dim)
 
     def _common(self, name: str) -> Any:
-        """What all members have as an attribute; None if they differ."""
+        """The value of an attribute that all members share; None if they differ."""
         values = {getattr(member, name) for member in self._members}
         return values.pop() if len(values) == 1 else None
 
@@ -113,7 +113,7 @@ class SideBySide(TensorSpec):
         return self._restack(members, self.stack_dim + members[0].ndim - self._members[0].ndim)
 
     def expand(self, *shape: Any) -> Any:
-        """More dims in front, and larger ones where they were 1."""
+        """Add dims in front, and enlarge dims of size 1."""
         target = list(shapes.varargs_size(shape))
         at = self.stack_dim + len(target) - len(self.shape)
         if at < self.stack_dim or target[at] not in (len(self._members), -1):
@@ -149,7 +149,7 @@ class SideBySide(TensorSpec):
         return tuple(self._restack(column, self.stack_dim - (at < self.stack_dim)) for column in columns)
 
     def _indexed(self, index: Any) -> Any:
-        """The members that an index picks along the stack dim, each indexed with the rest of it."""
+        """The members that an index picks along the stack dim, each indexed with the rest of the index."""
         parts = list(index) if isinstance(index, tuple) else [index]
         used = sum(part is not None and part is not Ellipsis for part in parts)
         if Ellipsis in [part if part is Ellipsis else None for part in parts]:
@@ -164,7 +164,7 @@ class SideBySide(TensorSpec):
         return picked[inner] if inner else picked
 
     def _until_stack_dim(self, parts: list[Any]) -> tuple[int, int]:
-        """How many dims the index leaves in front of the stack dim, and which part of it is for the stack dim."""
+        """How many dims the index leaves in front of the stack dim, and which of its parts is for the stack dim."""
         left = dim = 0
         for position, part in enumerate(parts):
             if part is None:
@@ -177,7 +177,7 @@ class SideBySide(TensorSpec):
         return left + self.stack_dim - dim, len(parts)
 
     def make_neg_dim(self, dim: int) -> None:
-        """Make a dim one of any size in each member, in place."""
+        """Let a dim be of any size in each member, in place."""
         at = shapes.wrap_dim(dim, len(self.shape), "make_neg_dim")
         if at == self.stack_dim:
             raise ValueError("the stack dim has as many positions as there are members")

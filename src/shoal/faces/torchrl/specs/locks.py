@@ -1,4 +1,4 @@
-"""Locks: a tree of specs that may not be changed, so that what was derived from it can be kept.
+"""Locks: a tree of specs that may not be changed, so that whatever was derived from it can be cached.
 
 A lock holds for a whole tree. A child that is locked as part of a parent can only be unlocked through that parent.
 """
@@ -25,7 +25,7 @@ class Lockable:
 
     @property
     def is_locked(self) -> bool:
-        """Whether entries may be set."""
+        """Whether changes are refused."""
         return self._locked
 
     @is_locked.setter
@@ -35,8 +35,13 @@ class Lockable:
         else:
             self.unlock_()
 
+    @property
+    def locked(self) -> bool:
+        """The same as ``is_locked``."""
+        return self._locked
+
     def lock_(self, recurse: bool | None = None) -> Self:
-        """Refuse changes from now on, here and (unless told not to) in all children."""
+        """Refuse changes from now on, here and (unless ``recurse`` is False) in all children."""
         self._locked = True
         if recurse is not False:
             for node in self._nodes_below():
@@ -48,7 +53,7 @@ class Lockable:
         self.lock_()
 
     def unlock_(self, recurse: bool | None = None) -> Self:
-        """Allow changes again, here and (unless told not to) in all children.
+        """Allow changes again, here and (unless ``recurse`` is False) in all children.
 
         Raises:
             RuntimeError: This spec is part of a locked tree.
@@ -70,7 +75,7 @@ class Lockable:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # Weak references cannot be shipped; a locked tree finds its way back to them.
+        # Weak references cannot be pickled; __setstate__ restores those of a locked tree.
         return {**self.__dict__, "_lockers": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Masks: which choices of a discrete spec are allowed at the moment.
 
-A mask is a bool tensor, True where a choice is allowed. Its last dim are the choices, the dims before it the elements
-of the spec; there may be more dims in front, for a batch of values.
+A mask is a bool tensor, True where a choice is allowed. Its last dim runs over the choices, the dims before it over the
+elements of the spec; more dims may come first, for a batch of values.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 
 
 def checked_mask(mask: torch.Tensor | None, shape: torch.Size, device: torch.device | None) -> torch.Tensor | None:
-    """The mask in the shape it is used in: ``(*elements, choices)``, or more dims in front."""
+    """The mask expanded to ``(*elements, choices)``, with any further dims in front."""
     if mask is None:
         return None
     mask = torch.as_tensor(mask, device=device)
@@ -25,7 +25,7 @@ def checked_mask(mask: torch.Tensor | None, shape: torch.Size, device: torch.dev
 
 
 def draw(mask: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """One allowed choice per element; the mask is expanded to ``(*shape, choices)``.
+    """A random allowed choice per element; the mask is expanded to ``(*shape, choices)``.
 
     Raises:
         RuntimeError: Nothing is allowed for some element.

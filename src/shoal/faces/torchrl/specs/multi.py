@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ class MultiCategorical(TensorSpec):
         shape: The shape, that of ``nvec`` if none is given.
         device: The device, torch's default if none is given.
         dtype: The dtype.
-        mask: Which outcomes are allowed: the masks of the elements one after the other along the last dim.
-        remove_singleton: Leave the last dim away from random values when there is a single element.
+        mask: Which outcomes are allowed: the masks of the elements, concatenated along the last dim.
+        remove_singleton: Drop the last dim of random values when there is a single element.
 
     Example:
         >>> MultiCategorical((3, 2)).project(torch.tensor([9, -1]))
@@ -48,19 +48,25 @@ class MultiCategorical(TensorSpec):
         mask: torch.Tensor | None = None,
         remove_singleton: bool = True,
     ) -> None:
-        self.device = as_device(device)
-        self.dtype = torch.int64 if dtype is None else dtype
+        self._device = as_device(device)
+        self._dtype = torch.int64 if dtype is None else dtype
         self.domain = "discrete"
         counts = torch.as_tensor(nvec, dtype=torch.int64, device=self.device)
-        counts = counts.reshape(1) if counts.ndim == 0 else counts
-        self.shape = counts.shape if shape is None else as_size(shape)
-        if self.shape[-1:] != counts.shape[-1:]:
-            raise ValueError(f"{counts.shape[-1]} numbers of outcomes for a spec of shape {tuple(self.shape)}")
-        self._nvec = counts.expand(concrete(self.shape))
+        self.nvec = counts.reshape(1) if counts.ndim == 0 else counts
+        self._shape = self.nvec.shape if shape is None else as_size(shape)
+        self._check_shape(self._shape)
+        self._nvec = self.nvec.expand(concrete(self._shape))
         self.remove_singleton = remove_singleton
         self.mask: torch.Tensor | None = None
         self._settle()
         self.update_mask(mask)
+
+    def _check_shape(self, shape: torch.Size) -> None:
+        if shape[-1:] != self.nvec.shape[-1:]:
+            raise ValueError(f"{self.nvec.shape[-1]} numbers of outcomes for a spec of shape {tuple(shape)}")
+
+    def _in_shape(self, shape: torch.Size) -> Self:
+        return self._with_tensors(lambda tensor: tensor, _shape=shape, _nvec=self.nvec.expand(concrete(shape)))
 
     def _settle(self) -> None:
         super()._settle()
@@ -82,7 +88,7 @@ class MultiCategorical(TensorSpec):
         return masks
 
     def split(self) -> list[Categorical]:
-        """A spec per element along the last dim."""
+        """One spec per element along the last dim."""
         masks = [None] * len(self._flat_nvec()) if self.mask is None else self._masks(self.mask)
         return [
             Categorical(n, shape=self.shape[:-1], device=self.device, dtype=self._kind, mask=mask)
@@ -90,7 +96,7 @@ class MultiCategorical(TensorSpec):
         ]
 
     def __getitem__(self, index: Any) -> MultiCategorical:
-        """The spec of some elements; the last dim can be indexed too, and is 1 then for a single element."""
+        """The spec of some elements; the last dim can be indexed too, and is kept as 1 for a single element."""
         parts = explicit_index(index, self.shape)
         is_whole = bool(parts) and isinstance(parts[-1], slice) and parts[-1] == slice(None)
         if sum(dims_used(part) for part in parts) < len(self.shape) or parts[-1] is None or is_whole:
@@ -106,7 +112,7 @@ class MultiCategorical(TensorSpec):
         )
 
     def _mask_at(self, mask: torch.Tensor, parts: tuple[Any, ...]) -> torch.Tensor:
-        """The masks of some elements one after the other, for an index that reaches the last dim."""
+        """The concatenated masks of some elements, for an index that reaches the last dim."""
         *lead, last = parts
         masks, chosen = self._masks(mask), torch.arange(self.shape[-1])[last]
         if chosen.ndim:
@@ -115,7 +121,7 @@ class MultiCategorical(TensorSpec):
         return own if own.ndim == 1 else own.flatten(-2)
 
     def rand(self, shape: Any = None) -> torch.Tensor:
-        """Random outcomes, each allowed one as likely as any other."""
+        """Random outcomes, uniform over those that are allowed."""
         size = self._full_shape(shape)
         if self.mask is None:
             part = torch.rand(size, dtype=torch.float64, device=self.device)
@@ -126,7 +132,7 @@ class MultiCategorical(TensorSpec):
         return drawn.squeeze(-1) if self._drops_last else drawn
 
     def is_in(self, val: Any) -> bool:
-        """Whether this is a value of the spec, or a batch of them: dtype, shape and values."""
+        """Whether this is a value of the spec, or a batch of values: dtype, shape and contents are checked."""
         if self._drops_last and isinstance(val, torch.Tensor) and not fits(val.shape, self.shape):
             val = val.unsqueeze(-1)
         return super().is_in(val)
@@ -163,8 +169,16 @@ class MultiCategorical(TensorSpec):
         size = self._full_shape(None)
         return rows.reshape(-1, *[1] * (len(size) - self.nvec.ndim), *self.nvec.shape).expand(-1, *size).clone()
 
+    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
+        """The entries along the last dim of a tensor that the outcomes point at, each of them into the whole tensor."""
+        if self._drops_last and not fits(index.shape, self.shape):
+            return self.index(index.unsqueeze(-1), tensor_to_index).squeeze(-1)
+        lead = torch.broadcast_shapes(index.shape[:-1], tensor_to_index.shape[:-1])
+        rows = tensor_to_index.expand(*lead, tensor_to_index.shape[-1])
+        return rows.gather(-1, index.long().expand(*lead, index.shape[-1]))
+
     def to_one_hot(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
-        """Outcomes as one-hot vectors of bools, one after the other along the last dim."""
+        """Outcomes as one-hot vectors of bools, concatenated along the last dim."""
         if safe:
             self.assert_is_in(val)
         counts = self._flat_nvec()
@@ -194,14 +208,14 @@ class MultiCategorical(TensorSpec):
 
 
 class MultiOneHot(TensorSpec):
-    """Several one-hot vectors, one after the other along the last dim.
+    """Several one-hot vectors, concatenated along the last dim.
 
     Args:
         nvec: The length of each vector.
         shape: The shape, whose last dim is the sum of ``nvec``; ``(sum(nvec),)`` if none is given.
         device: The device, torch's default if none is given.
         dtype: The dtype.
-        use_register: Not for several vectors; accepted as False.
+        use_register: Not supported for several vectors: must be False.
         mask: Which choices are allowed: bools that can be expanded to ``shape``.
 
     Example:
@@ -225,14 +239,11 @@ class MultiOneHot(TensorSpec):
         if use_register:
             raise NotImplementedError("MultiOneHot encodes integers only")
         self.nvec = tuple(int(n) for n in nvec)
-        length = sum(self.nvec)
-        self.shape = torch.Size([length]) if shape is None else as_size(shape)
-        if not self.shape or self.shape[-1] != length:
-            raise ValueError(f"the last dim of MultiOneHot's shape is {length}, got shape {tuple(self.shape)}")
-        self.device = as_device(device)
-        self.dtype = torch.bool if dtype is None else dtype
+        self._shape = torch.Size([sum(self.nvec)]) if shape is None else as_size(shape)
+        self._check_shape(self._shape)
+        self._device = as_device(device)
+        self._dtype = torch.bool if dtype is None else dtype
         self.domain = "discrete"
-        self.space = BoxList.from_nvec(torch.tensor(self.nvec))
         self.mask: torch.Tensor | None = None
         self.update_mask(mask)
 
@@ -241,8 +252,13 @@ class MultiOneHot(TensorSpec):
         self.mask = checked_mask(mask, self.shape, self.device)
         self._settle()
 
+    def _check_shape(self, shape: torch.Size) -> None:
+        if not shape or shape[-1] != sum(self.nvec):
+            raise ValueError(f"the last dim of MultiOneHot's shape is {sum(self.nvec)}, got shape {tuple(shape)}")
+
     def _settle(self) -> None:
         super()._settle()
+        self.space = BoxList.from_nvec(torch.tensor(self.nvec))
         masks = [None] * len(self.nvec) if self.mask is None else self.mask.split(self.nvec, -1)
         self._vectors = [
             OneHot(n, shape=(*self.shape[:-1], n), device=self.device, dtype=self.dtype, mask=mask)
@@ -250,11 +266,11 @@ class MultiOneHot(TensorSpec):
         ]
 
     def split(self) -> list[OneHot]:
-        """A spec per vector."""
+        """One spec per vector."""
         return list(self._vectors)
 
     def rand(self, shape: Any = None) -> torch.Tensor:
-        """Random one-hot vectors, each allowed one as likely as any other."""
+        """Random one-hot vectors, uniform over those that are allowed."""
         return torch.cat([part.rand(shape) for part in self._vectors], -1)
 
     def _holds(self, val: torch.Tensor) -> bool:
@@ -269,6 +285,9 @@ class MultiOneHot(TensorSpec):
     def encode(self, val: Any, *, ignore_device: bool = False) -> torch.Tensor:
         """Choices, given as integers along the last dim, as one-hot vectors."""
         choices = val if isinstance(val, torch.Tensor) else torch.from_numpy(np.array(val, dtype=np.int64))
+        if choices.shape[-1:] != (len(self.nvec),):
+            got = f"choices of shape {tuple(choices.shape)}"
+            raise ValueError(f"MultiOneHot of widths {self.nvec} encodes {len(self.nvec)} choices, got {got}")
         columns = zip(self._vectors, choices.unbind(-1), strict=True)
         vectors = torch.cat([part._encoded(column.long()) for part, column in columns], -1)
         if vectors.shape != self.shape and vectors.numel() == math.prod(self.shape):

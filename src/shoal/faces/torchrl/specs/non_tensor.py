@@ -1,4 +1,4 @@
-"""NonTensor: an entry that is no tensor, such as a string."""
+"""NonTensor: an entry that is not a tensor, such as a string."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class NonTensor(TensorSpec):
         shape: The batch dims of the entry. The default is ``(1,)``; a single value has ``()``.
         device: The device of the TensorDict entry, if any.
         dtype: Not used.
-        example_data: What ``rand``, ``zero`` and ``one`` give.
-        batched: Give a stack of values, one per element, and not one value for all.
-        feature_dims: How many of the last dims belong to the value, and not to the batch.
+        example_data: What ``rand``, ``zero`` and ``one`` return.
+        batched: Return a stack of values, one per element, rather than one value for all.
+        feature_dims: How many of the last dims belong to the value rather than to the batch.
 
     Example:
         >>> NonTensor(shape=(), example_data="abc").zero().data
@@ -38,9 +38,9 @@ class NonTensor(TensorSpec):
         batched: bool = False,
         feature_dims: int | None = None,
     ) -> None:
-        self.shape = as_size(shape)
-        self.device = None if device is None else torch.device(device)
-        self.dtype = dtype
+        self._shape = as_size(shape)
+        self._device = None if device is None else torch.device(device)
+        self._dtype = dtype
         self.domain = None
         self.space = None
         self.example_data = example_data
@@ -70,7 +70,7 @@ class NonTensor(TensorSpec):
         return self.rand(shape)
 
     def is_in(self, val: Any) -> bool:
-        """Whether this is no tensor; data with batch dims must have those of the spec."""
+        """Whether this is not a tensor; data with batch dims must have those of the spec."""
         if isinstance(val, (NonTensorData, NonTensorStack)):
             size = self.shape[: len(self.shape) - (self.feature_dims or 0)]
             return fits(val.shape, size)
@@ -82,11 +82,11 @@ class NonTensor(TensorSpec):
         return f"got {type(value).__name__}{shape}, expected non-tensor data of shape {tuple(self.shape)}"
 
     def project(self, val: Any) -> Any:
-        """The value: there is nothing to mend."""
+        """The value itself: there is nothing to mend."""
         return val
 
     def type_check(self, value: Any, key: Any = None) -> None:
-        """Nothing: there is no dtype."""
+        """Do nothing: there is no dtype to check."""
 
     def encode(self, val: Any, *, ignore_device: bool = False) -> Any:
         """The value as an entry of a TensorDict."""
@@ -95,7 +95,7 @@ class NonTensor(TensorSpec):
         return NonTensorData(data=val, batch_size=self._full_shape(None), device=self.device)
 
     def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
-        """The value."""
+        """The plain Python value."""
         return val.tolist() if isinstance(val, (NonTensorData, NonTensorStack)) else val
 
     def to(self, dest: torch.dtype | torch.device | str | int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from shoal.faces.torchrl.specs.dtypes import as_device, numpy_dtype
 from shoal.faces.torchrl.specs.masks import allowed, checked_mask, draw
 from shoal.faces.torchrl.specs.shapes import as_size
 
+# Up to this many choices, their vectors are kept in a table.
+_LARGEST_TABLE = 256
+
 
 class OneHot(TensorSpec):
     """The last dim is a vector of n elements, one of them 1 and the others 0.
@@ -23,7 +26,7 @@ class OneHot(TensorSpec):
         shape: The shape, whose last dim is n; ``(n,)`` if none is given.
         device: The device, torch's default if none is given.
         dtype: The dtype.
-        use_register: Number whatever is encoded (strings, say) in the order in which it is first seen.
+        use_register: Number the values that are encoded (strings, say) in the order in which they are first seen.
         mask: Which choices are allowed: bools that can be expanded to ``shape``.
 
     Example:
@@ -34,6 +37,9 @@ class OneHot(TensorSpec):
     _held = ("mask",)
     _told = ("_n",)
     _event_dims = 1
+    # The vectors of all choices, and the same memory as an array; made when first used.
+    _table: torch.Tensor | None
+    _rows: Any
 
     def __init__(
         self,
@@ -45,11 +51,10 @@ class OneHot(TensorSpec):
         mask: torch.Tensor | None = None,
     ) -> None:
         self._n = int(n)
-        self.shape = torch.Size([self._n]) if shape is None else as_size(shape)
-        if not self.shape or self.shape[-1] != self._n:
-            raise ValueError(f"the last dim of OneHot's shape is n = {n}, got shape {tuple(self.shape)}")
-        self.device = as_device(device)
-        self.dtype = torch.bool if dtype is None else dtype
+        self._shape = torch.Size([self._n]) if shape is None else as_size(shape)
+        self._check_shape(self._shape)
+        self._device = as_device(device)
+        self._dtype = torch.bool if dtype is None else dtype
         self.domain = "discrete"
         self.space = CategoricalBox(self._n)
         self.use_register = use_register
@@ -67,15 +72,26 @@ class OneHot(TensorSpec):
         """Allow only some choices from now on; None allows all."""
         self.mask = checked_mask(mask, self.shape, self.device)
 
+    def _check_shape(self, shape: torch.Size) -> None:
+        if not shape or shape[-1] != self._n:
+            raise ValueError(f"the last dim of OneHot's shape is n = {self._n}, got shape {tuple(shape)}")
+
     def _settle(self) -> None:
         super()._settle()
-        self._vectors = torch.eye(self._n, device=self.device).to(self.dtype)
         self._many = self._full_shape(None)[:-1]
-        has_numpy = not self._elsewhere and numpy_dtype(self.dtype) is not None
-        self._rows = self._vectors.numpy() if has_numpy else None
+        self._table = self._rows = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None, "_rows": None}
+
+    def clone(self) -> Self:
+        """An equal spec with a mask, a space and a register of its own."""
+        out = super().clone()
+        out._register = dict(self._register)
+        return out
 
     def rand(self, shape: Any = None) -> torch.Tensor:
-        """Random one-hot vectors, each allowed one as likely as any other."""
+        """Random one-hot vectors, uniform over those that are allowed."""
         many = self._many if shape is None else self._full_shape(shape)[:-1]
         if self.mask is not None:
             return self._vectors_of(draw(self.mask, many))
@@ -84,18 +100,28 @@ class OneHot(TensorSpec):
         return self._vectors_of(torch.randint(self._n, many))
 
     def _vectors_of(self, choice: torch.Tensor) -> torch.Tensor:
-        """The vectors of choices, with memory of their own."""
+        """The one-hot vectors of choices, with memory of their own."""
+        if self._n > _LARGEST_TABLE:
+            return self._new_vectors(choice)
+        if self._table is None:
+            self._table = self._new_vectors(torch.arange(self._n, device=self.device))
+            has_numpy = not self._elsewhere and numpy_dtype(self.dtype) is not None
+            self._rows = self._table.numpy() if has_numpy else None
         if choice.ndim:
-            return self._vectors[choice]
-        # One row of a tensor would be a view of it. numpy makes a copy of one at half the cost.
+            return self._table[choice]
+        # A single row would be a view of the table, and numpy copies one at half the cost of torch.
         if self._rows is None:
-            return self._vectors[choice].clone()
+            return self._table[choice].clone()
         return torch.from_numpy(self._rows[choice.item()].copy())
+
+    def _new_vectors(self, choice: torch.Tensor) -> torch.Tensor:
+        blank = torch.zeros((*choice.shape, self._n), dtype=self.dtype, device=self.device)
+        return blank.scatter_(-1, choice.unsqueeze(-1), 1)
 
     def _holds(self, val: torch.Tensor) -> bool:
         choice = self.to_categorical(val)
-        # A vector with a single 1 is the one that its largest element stands for.
-        if not torch.equal(self._vectors[choice], val):
+        # A vector is one-hot if it is the one that the position of its largest element stands for.
+        if not torch.equal(self._vectors_of(choice), val):
             return False
         return self.mask is None or bool(allowed(self.mask, choice).all())
 
@@ -108,11 +134,11 @@ class OneHot(TensorSpec):
         choice = torch.multinomial(weights.reshape(-1, self._n), 1).reshape(weights.shape[:-1])
         return self._vectors_of(choice)
 
-    def encode(self, val: Any, *, ignore_device: bool = False, space: CategoricalBox | None = None) -> torch.Tensor:
+    def encode(self, val: Any, *, ignore_device: bool = False) -> torch.Tensor:
         """Choices, given as integers of any shape, as one-hot vectors.
 
         Raises:
-            AssertionError: A choice is not from 0 to n - 1.
+            AssertionError: A choice is not between 0 and n - 1.
         """
         if self.use_register:
             val = self._registered(val)
@@ -133,10 +159,10 @@ class OneHot(TensorSpec):
             outside = bool(((choice < 0) | (choice >= self._n)).any())
         if outside:
             raise AssertionError(f"{choice.tolist()} is not among the {self._n} choices of OneHot")
-        return self._vectors_of(choice.to(self._vectors.device))
+        return self._vectors_of(choice.to(self.device))
 
     def _registered(self, val: Any) -> int:
-        """The number of a value that need not be one."""
+        """The number that stands for a value, which may be of any kind."""
         if val not in self._register and len(self._register) >= self._n:
             raise AssertionError(f"{val!r} would be choice {self._n + 1} of {self._n}: {list(self._register)}")
         return self._register.setdefault(val, len(self._register))
@@ -160,8 +186,8 @@ class OneHot(TensorSpec):
         if use_mask:
             raise NotImplementedError("one-hot vectors are listed without a mask; see to_categorical_spec()")
         size = self._full_shape(None)
-        rows = self._vectors.reshape(self._n, *[1] * (len(size) - 1), self._n)
-        return rows.expand(self._n, *size).clone()
+        rows = self._vectors_of(torch.arange(self._n, device=self.device))
+        return rows.reshape(self._n, *[1] * (len(size) - 1), self._n).expand(self._n, *size).clone()
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """The entries along the last dim of a tensor that the vectors point at."""

@@ -37,10 +37,10 @@ class Reshaping:
         return len(self.shape) - self._event_dims
 
     def expand(self, *shape: Any) -> Self:
-        """The spec with more dims in front, and larger ones where they were 1.
+        """The spec with more dims in front, and dims of size 1 enlarged.
 
         Raises:
-            ValueError: The shape is not one that the spec can be expanded to.
+            ValueError: The spec cannot be expanded to that shape.
         """
         target = shapes.varargs_size(shape)
         own = self.shape
@@ -70,12 +70,15 @@ class Reshaping:
         return target[: -self._event_dims]
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """The spec with neighbouring dims made one."""
+        """The spec with neighbouring dims merged into one; a spec without dims gets one, as a tensor does."""
+        if not self.shape:
+            dims = [shapes.wrap_dim(dim, 1, "flatten") for dim in (start_dim, end_dim)]
+            return self.unsqueeze(max(dims))
         start, end = self._free_dim(start_dim, "flatten"), self._free_dim(end_dim, "flatten")
         return self._map(shapes.flatten_op(start, end), self._lead)
 
     def unflatten(self, dim: int, sizes: Any) -> Self:
-        """The spec with one dim made several."""
+        """The spec with one dim split into several."""
         return self._map(shapes.unflatten_op(self._free_dim(dim, "unflatten"), sizes), self._lead)
 
     def squeeze(self, dim: int | None = None) -> Self:
@@ -83,8 +86,9 @@ class Reshaping:
         if dim is None:
             dims = [at for at in range(self._lead) if self.shape[at] == 1]
         else:
-            dims = [self._free_dim(dim, "squeeze")]
-        if not dims or any(self.shape[at] != 1 for at in dims):
+            at = shapes.wrap_dim(dim, len(self.shape), "squeeze")
+            dims = [self._free_dim(at, "squeeze")] if self.shape[at] == 1 else []
+        if not dims:
             return self
         return self._map(shapes.squeeze_op(dims), self._lead)
 

@@ -18,7 +18,7 @@ from shoal.errors import SpecError
 
 ShapeOp = Callable[[torch.Tensor], torch.Tensor]
 
-# A dim of -1 is any size. While an operation is tried out it is this size, too large for a dim that memory could hold.
+# A dim of -1 has any size. While an operation is tried out it has this size, too large for a tensor with memory.
 _ANY_SIZE = 1 << 28
 
 
@@ -32,19 +32,19 @@ def as_size(shape: Any) -> torch.Size:
 
 
 def varargs_size(shape: tuple[Any, ...]) -> torch.Size:
-    """The shape in ``f(3, 4)`` and in ``f((3, 4))``."""
+    """The shape that ``f(3, 4)`` and ``f((3, 4))`` both pass."""
     if len(shape) == 1 and not isinstance(shape[0], int):
         return as_size(shape[0])
     return torch.Size(shape)
 
 
 def concrete(shape: Sequence[int]) -> torch.Size:
-    """The shape with dims of any size taken as 1."""
+    """The shape with size 1 for every dim of any size."""
     return torch.Size([1 if dim < 0 else dim for dim in shape])
 
 
 def new_shape(op: ShapeOp, shape: torch.Size) -> torch.Size:
-    """The shape that an operation makes of a shape."""
+    """The shape that results from an operation on a shape."""
     blank = torch.empty([_ANY_SIZE if dim < 0 else dim for dim in shape], dtype=torch.bool, device="meta")
     return torch.Size([-1 if dim >= _ANY_SIZE // 2 else dim for dim in op(blank).shape])
 
@@ -62,10 +62,10 @@ class NoSuchDim(SpecError, IndexError):
 
 
 def wrap_dim(dim: int, ndim: int, what: str) -> int:
-    """A dim counted from the front.
+    """The dim, counted from the front.
 
     Raises:
-        NoSuchDim: There is none.
+        NoSuchDim: There is no such dim.
     """
     if not -ndim <= dim < ndim:
         raise NoSuchDim(f"{what}: dim {dim} of a spec with {ndim} dims that can be used")
@@ -86,7 +86,7 @@ def reshape_op(shape: Sequence[int], lead: int) -> ShapeOp:
         head, tail = tensor.shape[:lead], tensor.shape[lead:]
         known = math.prod(dim for dim in target if dim >= 0)
         size = tuple(math.prod(head) // known if dim < 0 and known else dim for dim in target)
-        return tensor.reshape(*size, *tail)
+        return tensor.reshape((*size, *tail))
 
     return reshape
 
@@ -117,13 +117,13 @@ def select_op(dim: int, position: int) -> ShapeOp:
 
 
 def index_op(index: Any, shape: torch.Size) -> ShapeOp:
-    """Index dims of this shape, as a tensor is indexed."""
+    """Index leading dims of this shape, the way a tensor is indexed."""
     parts = explicit_index(index, shape)
     return lambda tensor: tensor[parts]
 
 
 def explicit_index(index: Any, shape: torch.Size) -> tuple[Any, ...]:
-    """The index as a tuple without an ellipsis, so that it means the same on a tensor with more dims behind."""
+    """The index as a tuple without an ellipsis, so that it means the same on a tensor with more dims at the end."""
     parts = index if isinstance(index, tuple) else (index,)
     plain = [_index_part(part) for part in parts]
     used = sum(dims_used(part) for part in plain)
@@ -138,7 +138,7 @@ def explicit_index(index: Any, shape: torch.Size) -> tuple[Any, ...]:
 
 
 def _index_part(part: Any) -> Any:
-    """Lists, ranges, arrays and masks as tensors of positions; the rest as it is."""
+    """Lists, ranges, arrays and flat masks as tensors of positions; everything else unchanged."""
     if part is None or part is Ellipsis or isinstance(part, slice):
         return part
     if isinstance(part, (bool, int)):
@@ -150,7 +150,7 @@ def _index_part(part: Any) -> Any:
 
 
 def dims_used(part: Any) -> int:
-    """How many dims a part of an index is about."""
+    """How many dims a part of an index consumes."""
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
     is_mask = isinstance(part, torch.Tensor) and part.dtype is torch.bool
@@ -158,7 +158,7 @@ def dims_used(part: Any) -> int:
 
 
 def _check_positions(parts: Sequence[Any], shape: torch.Size) -> None:
-    """A tensor without memory is not checked by torch when it is indexed with positions."""
+    """Check that positions are in bounds, which torch does not do for a tensor without memory."""
     dim = 0
     for part in parts:
         used = dims_used(part)

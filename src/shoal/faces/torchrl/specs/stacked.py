@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class Stacked(SideBySide):
     """Leaves side by side along a dim; ``spec[i]`` is the i-th of them.
 
-    Values are stacked too: to a tensor where the shapes are equal, else to a nested tensor.
+    Values are stacked too: into a tensor if their shapes are equal, else into a nested tensor.
 
     Args:
-        *specs: The leaves. They may differ in all things.
-        dim: The dim along which they lie.
+        *specs: The leaves. They may differ in every respect.
+        dim: The dim along which they are stacked.
 
     Example:
         >>> from shoal.faces.torchrl import Unbounded
@@ -33,16 +33,16 @@ class Stacked(SideBySide):
 
     @property
     def space(self) -> None:  # type: ignore[override]
-        """None: the members have spaces."""
+        """None: each member has a space of its own."""
         return None
 
-    @property
-    def dtype(self) -> torch.dtype | None:  # type: ignore[override]
+    @property  # type: ignore[misc]  # each member has its own
+    def dtype(self) -> torch.dtype | None:
         """The dtype of the members, if they have one in common."""
         return self._common("dtype")
 
-    @property
-    def device(self) -> torch.device | None:  # type: ignore[override]
+    @property  # type: ignore[misc]  # each member has its own
+    def device(self) -> torch.device | None:
         """The device of the members, if they have one in common."""
         return self._common("device")
 
@@ -100,7 +100,7 @@ class Stacked(SideBySide):
             member.type_check(part, key)
 
     def enumerate(self, use_mask: bool = False) -> Any:
-        """All values of the members, stacked, when there are equally many."""
+        """All values of the members, stacked; each member must have equally many."""
         values = [member.enumerate(use_mask) for member in self._members]
         return torch.stack(values, self.stack_dim + 1)
 

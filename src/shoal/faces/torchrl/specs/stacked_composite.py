@@ -16,15 +16,17 @@ from shoal.faces.torchrl.specs.tree import _unravel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shoal.faces.torchrl.specs.named import DimNames
+
 
 class StackedComposite(SideBySide, Composite):
     """Composites side by side along a dim; ``spec[i]`` is the i-th of them.
 
-    Its keys are those that all members have. Its TensorDicts are lazy stacks where the shapes differ.
+    Its keys are those that all members have. Its TensorDicts are lazy stacks if the shapes differ.
 
     Args:
         *specs: The Composites, all of one shape.
-        dim: The dim along which they lie.
+        dim: The dim along which they are stacked.
 
     Example:
         >>> from shoal.faces.torchrl import Unbounded
@@ -38,6 +40,7 @@ class StackedComposite(SideBySide, Composite):
         Lockable.__init__(self)
         SideBySide.__init__(self, *specs, dim=dim)
         self.data_cls = None
+        self.step_mdp_static = False
 
     # The tree -----------------------------------------------------------------------------------------------------
 
@@ -95,15 +98,21 @@ class StackedComposite(SideBySide, Composite):
 
     # What it is ---------------------------------------------------------------------------------------------------
 
-    @property
-    def device(self) -> torch.device | None:  # type: ignore[override]
+    @property  # type: ignore[misc]  # each member has its own
+    def device(self) -> torch.device | None:
         """The device of the members, if they have one in common."""
         return self._common("device")
 
-    @property
-    def dtype(self) -> torch.dtype | None:  # type: ignore[override]
-        """The dtype of all entries, when they all have the same."""
+    @property  # type: ignore[misc]  # each member has its own
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of the entries, if they have one in common."""
         return self._common("dtype")
+
+    @property  # type: ignore[misc]  # each member has its own
+    def names(self) -> DimNames:
+        """The names of the dims of the members, None for the dim along which they are stacked."""
+        names: DimNames = self._members[0].names
+        return [*names[: self.stack_dim], None, *names[self.stack_dim :]]
 
     def __repr__(self) -> str:
         members = "".join(f"\n    {member!r},".replace("\n", "\n    ") for member in self._members)
@@ -128,13 +137,13 @@ class StackedComposite(SideBySide, Composite):
         stacked = _stack_data(parts, self.stack_dim + val.ndim - len(self.shape))
         return val.update(stacked)
 
-    def type_check(self, value: Any, key: Any = None) -> None:
-        """Raise a TypeError unless all entries have the dtypes of their specs."""
+    def type_check(self, value: Any, key: Any = None, *, selected_keys: Any = None) -> None:
+        """Raise a TypeError unless all entries (or those of these keys) have the dtypes of their specs."""
         if isinstance(value, torch.Tensor):
             self._entry(key).type_check(value, key)
             return
         for member, part in self._parts_for(value):
-            member.type_check(part)
+            member.type_check(part, selected_keys=selected_keys)
 
     def encode(self, val: Any, *, ignore_device: bool = False) -> Any:
         """One dict per member, encoded and stacked."""
@@ -152,12 +161,12 @@ class StackedComposite(SideBySide, Composite):
         return total
 
     def enumerate(self, use_mask: bool = False) -> Any:
-        """All values of the members, stacked, when there are equally many."""
+        """All values of the members, stacked; each member must have equally many."""
         values = [member.enumerate(use_mask) for member in self._members]
         return _stack_data(values, self.stack_dim + 1)
 
 
 def _stack_data(values: list[Any], dim: int) -> Any:
-    """TensorDicts along a new dim: dense where nothing has to change for it, not even a dtype; else a lazy stack."""
+    """TensorDicts stacked along a new dim: densely if that changes nothing, not even a dtype; else lazily."""
     dense = fast_td.stack(values, dim)
     return LazyStackedTensorDict.lazy_stack(values, dim) if dense is None else dense

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from shoal.faces.torchrl.specs.composite import Composite
+from shoal.faces.torchrl.specs.shapes import wrap_dim
 from shoal.faces.torchrl.specs.stacked import Stacked
 from shoal.faces.torchrl.specs.stacked_composite import StackedComposite
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 def stack(specs: Sequence[TensorSpec], dim: int = 0, out: Any = None) -> TensorSpec:
     """Specs of one kind along a new dim: one spec if they are equal, else side by side.
 
-    Leaves are of one class, dtype, number of dims and device. Composites are of one shape and device; what they have
-    under the same key may be of any kind.
+    Leaves must agree in class, dtype, number of dims and device. Composites must agree in shape and device; what they
+    hold under the same key may differ in any way.
 
     Raises:
         RuntimeError: The specs are of different kinds.
+        NoSuchDim: There cannot be such a dim.
     """
     specs = list(specs)
     if out is not None:
@@ -34,7 +36,7 @@ def stack(specs: Sequence[TensorSpec], dim: int = 0, out: Any = None) -> TensorS
         found = [value_of(spec) for spec in specs]
         if any(value != found[0] for value in found):
             raise RuntimeError(f"specs of different {what} cannot be stacked: {found}")
-    return side_by_side(specs, dim % (specs[0].ndim + 1))
+    return side_by_side(specs, wrap_dim(dim, specs[0].ndim + 1, "stack"))
 
 
 _MUST_AGREE: dict[str, Callable[[TensorSpec], Any]] = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Key = str | tuple[str, ...]
 
-# What a Composite has as attributes cannot be the name of an entry.
+# Attributes of every spec, which therefore cannot name an entry.
 RESERVED = frozenset({"shape", "device", "dtype", "space"})
 _REQUIRED = object()
 
@@ -55,7 +55,7 @@ class KeysView:
 
 
 def _unravel(key: object) -> Key | None:
-    """A key with nested tuples made flat, and a tuple of one name made the name; None for what is no key."""
+    """A key with nested tuples flattened, and a tuple of one name reduced to that name; None if it is no key."""
     if isinstance(key, str):
         return key
     if not isinstance(key, tuple) or not key:
@@ -70,7 +70,7 @@ def _unravel(key: object) -> Key | None:
 
 
 class SpecTree(Lockable):
-    """Named specs and what can be done with names alone."""
+    """Named specs, and everything that can be done by name alone."""
 
     shape: torch.Size
 
@@ -100,9 +100,9 @@ class SpecTree(Lockable):
         """The keys.
 
         Args:
-            include_nested: The keys of nested specs too, as tuples.
-            leaves_only: Not the keys of the nested specs themselves.
-            is_leaf: Not used; leaves are the specs that are no Composite.
+            include_nested: Include the keys of nested specs, as tuples.
+            leaves_only: Leave out the keys of the nested specs themselves.
+            is_leaf: Not used; leaves are the specs that are not a Composite.
         """
         return KeysView(self, include_nested, leaves_only)
 
@@ -149,7 +149,7 @@ class SpecTree(Lockable):
         """Whether there are no entries.
 
         Args:
-            recurse: Whether nested specs without entries do not count as entries.
+            recurse: Whether to ignore nested specs that are empty themselves.
         """
         if not recurse:
             return not self._names()
@@ -158,7 +158,7 @@ class SpecTree(Lockable):
     # Changing -----------------------------------------------------------------------------------------------------
 
     def set(self, key: Any, spec: Any) -> Any:
-        """Set an entry, with nested specs made on the way, and return the Composite.
+        """Set an entry, creating nested specs along the way, and return the Composite.
 
         Raises:
             RuntimeError: The spec is locked.
@@ -194,7 +194,7 @@ class SpecTree(Lockable):
             del self._entry(name[:-1])[name[-1]]
 
     def pop(self, key: Any, default: Any = _REQUIRED) -> Any:
-        """Take an entry out.
+        """Remove an entry and return it.
 
         Raises:
             KeyError: There is no such entry, and no default.
@@ -208,6 +208,21 @@ class SpecTree(Lockable):
         found = self._entry(key)
         del self[key]
         return found
+
+    def separates(self, *keys: Any, default: Any = None) -> Any:
+        """Move entries out into a Composite of their own; ``default`` if none of them exist."""
+        if not any(key in self for key in keys):
+            return default
+        out = self._new_subtree()
+        for key in keys:
+            if key in self:
+                out.set(key, self._entry(key))
+                del self[key]
+        for name in self._names():
+            child = self._child(name)
+            if isinstance(child, SpecTree) and child.is_empty():
+                self._drop(name)
+        return out
 
     def update(self, other: Mapping[Any, Any] | SpecTree) -> Any:
         """Set all entries of another Composite or dict; nested ones are merged."""

@@ -21,7 +21,7 @@ class Unbounded(TensorSpec):
         shape: The shape, or the length of a vector.
         device: The device, torch's default if none is given.
         dtype: The dtype, torch's default float if none is given.
-        domain: ``"continuous"`` or ``"discrete"``, by dtype if not given.
+        domain: ``"continuous"`` or ``"discrete"``; follows from the dtype if not given.
 
     Example:
         >>> Unbounded((-1, 3)).is_in(torch.zeros(7, 3))
@@ -35,9 +35,9 @@ class Unbounded(TensorSpec):
         dtype: torch.dtype | str | None = None,
         domain: str | None = None,
     ) -> None:
-        self.shape = as_size(shape)
-        self.device = as_device(device)
-        self.dtype = as_dtype(dtype, self._default_dtype())
+        self._shape = as_size(shape)
+        self._device = as_device(device)
+        self._dtype = as_dtype(dtype, self._default_dtype())
         self._domain = domain
         self._settle()
 

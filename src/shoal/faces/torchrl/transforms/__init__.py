@@ -4,10 +4,10 @@ base             Transform: one change, as hooks for reset, step, inputs and spe
 compose          Compose: several, one after the other
 functions        callables as transforms
 transformed_env  TransformedEnv: an env seen through transforms
-keyed            KeyTransform: what transforms share that change entries one by one
-following        FollowingTransform: what those share that go on from what they wrote at the step before
-levels           LevelTransform: what those share that write something beside the done flags
-rows             which rows of a batch a reset or a step is about
+keyed            KeyTransform: the base of transforms that change entries one by one
+following        FollowingTransform: the base of those that continue from what they wrote at the previous step
+levels           LevelTransform: the base of those that write something beside the done flags
+rows             which rows of a batch a reset or a step concerns
 
 affine           RewardScaling, ObservationNorm
 rewards          RewardClipping, BinarizeReward, SignTransform, TargetReturn

@@ -18,7 +18,7 @@ class ActionMask(Transform):
     """Gives the action spec the mask that the env returned last, so that ``rand_action`` keeps to it.
 
     Args:
-        action_key: The action that is masked, of a discrete spec.
+        action_key: The action to mask, which must have a discrete spec.
         mask_key: Where the env writes its mask: True where an action is allowed.
     """
 
@@ -40,11 +40,11 @@ class ActionMask(Transform):
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Refuse: the transform has no meaning outside an env."""
         raise NotImplementedError("ActionMask masks the actions of an env: it has no meaning outside one")
 
     def transform_action_spec(self, action_spec: Composite) -> Composite:
-        """The action spec, which has to take masks."""
+        """The action spec, unchanged; it must be one that takes masks."""
         leaf = action_spec[self.action_key]
         if not isinstance(leaf, (Categorical, MultiCategorical, MultiOneHot, OneHot)):
             raise ArgumentError(f"ActionMask: {self.action_key!r} is {type(leaf).__name__}, which takes no mask")

@@ -1,4 +1,4 @@
-"""ActionDiscretizer: discrete actions for an env of continuous ones."""
+"""ActionDiscretizer: discrete actions for an env with continuous ones."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class ActionDiscretizer(Transform):
     """Divides the range of each element of an action into intervals, and lets callers choose among them.
 
     Args:
-        num_intervals: How many, for all elements or for each.
+        num_intervals: How many intervals, for all elements or for each one.
         action_key: The action of the env.
-        out_action_key: Where callers write theirs; the same by default.
+        out_action_key: Where callers write theirs; the same by default. If it is another one, a step puts the action of
+            the env beside it, and the state spec declares that; a batched env around such envs does not pass it on.
         sampling: Which value of its interval an action stands for, ``SamplingStrategy.MEDIAN`` by default.
         categorical: Whether actions are integers; one-hot vectors otherwise.
 
@@ -68,6 +69,9 @@ class ActionDiscretizer(Transform):
         self.sampling = Sampling.MEDIAN if sampling is None else Sampling(sampling)
         self.categorical = categorical
         self.__dict__["_range"] = None
+        self.__dict__["_taken"] = None
+
+    _taken: torch.Tensor | None
 
     def empty_cache(self) -> None:
         """Forget the range of the env's action."""
@@ -112,9 +116,27 @@ class ActionDiscretizer(Transform):
             place: Any = torch.rand(value.shape, dtype=leaf.dtype, device=value.device)
         else:
             place = _PLACES[self.sampling]
-        # The last bound is met exactly, whatever the division has rounded away.
+        # The upper bound is met exactly, however the division rounds.
         part = (value.to(leaf.dtype) + place) / counts.to(leaf.dtype)
         return torch.lerp(leaf.low, leaf.high, part.clamp(max=1)).to(leaf.dtype)
+
+    def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
+        tensordict = super()._inv_call(tensordict)
+        self.__dict__["_taken"] = tensordict.get(self.action_key, None)
+        return tensordict
+
+    @property
+    def recorded(self) -> dict[NestedKey, Any]:
+        """The last action of the env, unless callers write theirs under the same key."""
+        return {} if self.action_key == self.out_action_key else {self.action_key: self._taken}
+
+    def transform_input_spec(self, input_spec: Composite) -> Composite:
+        """The input spec with the transform in place, where an action that is recorded belongs to the state."""
+        leaf = input_spec["full_action_spec"][self.action_key]
+        input_spec = super().transform_input_spec(input_spec)
+        for key in self.recorded:
+            input_spec["full_state_spec"][key] = leaf
+        return input_spec
 
     def transform_action_spec(self, action_spec: Composite) -> Composite:
         """The action spec with the transform in place."""
@@ -132,5 +154,5 @@ class ActionDiscretizer(Transform):
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Nothing: it changes only what goes into an env."""
+        """Do nothing: the transform changes only what goes into an env."""
         return tensordict

@@ -24,8 +24,8 @@ class Affine(KeyTransform):
     Attributes:
         loc: The location, None while it is not known.
         scale: The scale.
-        standard_normal: Whether the two are a mean and a standard deviation, to be taken away.
-        eps: The least that is divided by.
+        standard_normal: Whether the two are a mean and a standard deviation, and the second formula applies.
+        eps: The smallest number to divide by.
     """
 
     loc: torch.Tensor | None
@@ -77,7 +77,13 @@ class Affine(KeyTransform):
     def _inv_apply_to_spec(self, leaf: TensorSpec) -> TensorSpec:
         return bounded(leaf, self._outwards)
 
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}standard_normal"] = torch.tensor(self.standard_normal)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        # Which formula applies is part of the state, but no buffer: it is read with every step.
+        self.standard_normal = bool(state_dict.pop(f"{prefix}standard_normal", self.standard_normal))
         for name in ("loc", "scale"):
             given = state_dict.get(f"{prefix}{name}")
             mine = self._buffers[name]
@@ -100,7 +106,7 @@ class RewardScaling(Affine):
         loc: The location.
         scale: The scale.
         in_keys: The rewards, ``"reward"`` by default.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
         standard_normal: Whether the reward becomes ``(reward - loc) / scale`` instead.
 
     Example:
@@ -127,14 +133,14 @@ class ObservationNorm(Affine):
     """Observations times a scale plus a location, the same for all keys.
 
     Args:
-        loc: The location; `init_stats` finds one if there is none.
+        loc: The location; `init_stats` finds one if none is given.
         scale: The scale.
         in_keys: The observations, ``"observation"`` by default.
-        out_keys: Where the results are, in place by default.
-        in_keys_inv: What the env reads in its own measure and callers write in that of the results, such as actions.
-        out_keys_inv: Where callers write it.
+        out_keys: Where the results are written; in place by default.
+        in_keys_inv: What the env reads on its own scale and callers write on that of the results, such as actions.
+        out_keys_inv: Where callers write it; ``in_keys_inv`` by default.
         standard_normal: Whether an observation becomes ``(observation - loc) / scale`` instead.
-        eps: The least that is divided by then.
+        eps: The smallest number to divide by then.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, ObservationNorm
@@ -179,15 +185,16 @@ class ObservationNorm(Affine):
         """Find the location and the scale that make the observations of random steps standard normal.
 
         Args:
-            num_iter: How many steps to make with the env below.
-            reduce_dim: The dims of the rollout to average over: its batch dims with the time as the last of them, and
-                then those of the observation.
-            cat_dim: One of them; the rollout is in one piece, so that it makes no difference.
-            key: The observation to look at, the first of ``in_keys`` by default.
+            num_iter: How many steps to take with the env below.
+            reduce_dim: The dims of the rollout to average over: its batch dims, the last of which is time, and then
+                those of the observation.
+            cat_dim: One of these dims. It makes no difference, as the rollout is in one piece.
+            key: The observation to use, which may be left out if there is only one.
             keep_dims: Those of ``reduce_dim`` that the results keep, with size 1.
 
         Raises:
-            StateError: There are a location and a scale already, or there is no env.
+            StateError: Location and scale are already known, or there is no env.
+            ArgumentError: There are several observations, and no ``key`` says which to use.
         """
         if self.initialized:
             raise StateError("ObservationNorm.init_stats: loc and scale are known already")
@@ -197,6 +204,8 @@ class ObservationNorm(Affine):
         dims = [reduce_dim] if isinstance(reduce_dim, int) else list(reduce_dim)
         if cat_dim is not None and cat_dim not in dims:
             raise ArgumentError(f"ObservationNorm.init_stats: cat_dim {cat_dim} is not among reduce_dim {dims}")
+        if key is None and len(self.in_keys) > 1:
+            raise ArgumentError(f"ObservationNorm.init_stats: key must be one of {self.in_keys}, as there are several")
         name = self.in_keys[0] if key is None else key
         data = parent.rollout(num_iter, break_when_any_done=False).get(name)
         data = data if data.is_floating_point() else data.to(torch.get_default_dtype())
@@ -209,7 +218,7 @@ class ObservationNorm(Affine):
         self._specs_changed()
 
     def _specs_changed(self) -> None:
-        """Let the envs around work out their specs anew."""
+        """Make the chains and the env around the transform recompute their specs."""
         holder = self._holder
         while isinstance(holder, Transform):
             holder.empty_cache()

@@ -1,7 +1,7 @@
 """Envs that reset themselves inside their step.
 
-What such an env returns when an episode ends already belongs to the next one. It is kept, to be the root of the next
-step, where a reset would have been; the last observation of the episode is not known, and is filled with a mark.
+What such an env returns when an episode ends already belongs to the next one. It is kept, and becomes the root of the
+next step in place of a reset. The last observation of the ended episode is unknown, and is filled with a mark.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from shoal.errors import ArgumentError
 from shoal.faces.torchrl.env.keys import leaf_keys
 from shoal.faces.torchrl.env.masks import over
 from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.compose import Compose
 from shoal.faces.torchrl.transforms.transformed_env import TransformedEnv
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ class AutoResetTransform(Transform):
         return first
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Refuse: the transform has no meaning outside an env."""
         raise NotImplementedError(f"{type(self).__name__} follows an env from step to step")
 
 
@@ -104,15 +106,17 @@ class VecGymEnvTransform(AutoResetTransform):
     """The same for vector envs that return the last observations too, beside the first ones of the next episodes.
 
     Args:
-        final_name: Under which entry the last observations are.
-        missing_obs_value: What stands there in rows whose episode goes on.
-        native_autoreset: Whether the env resets itself in the same step.
+        final_name: The entry that holds the last observations.
+        missing_obs_value: The mark for last observations that the env does not return; NaN is 0 where there is none.
+        native_autoreset: Accepted for compatibility: envs that reset themselves in the next step are treated alike.
     """
 
     def __init__(
         self, final_name: str = "final", missing_obs_value: Any = math.nan, *, native_autoreset: bool = False
     ) -> None:
-        super().__init__()
+        mark = float(missing_obs_value)
+        whole = 0 if math.isnan(mark) else int(mark)
+        super().__init__(fill_float=mark, fill_int=whole, fill_bool=bool(whole))
         self.final_name = final_name
         self.missing_obs_value = missing_obs_value
         self.native_autoreset = native_autoreset
@@ -127,7 +131,7 @@ class VecGymEnvTransform(AutoResetTransform):
         return following.exclude(self.final_name)
 
     def transform_observation_spec(self, observation_spec: Any) -> Any:
-        """The observation spec with what the transform adds."""
+        """The observation spec without the last observations."""
         if observation_spec.get(self.final_name, None) is not None:
             del observation_spec[self.final_name]
         return observation_spec
@@ -139,21 +143,38 @@ class AutoResetEnv(TransformedEnv):
     Args:
         base_env: The env.
         transform: An `AutoResetTransform`.
-        **kwargs: As of `TransformedEnv`.
+        **kwargs: As for `TransformedEnv`.
     """
 
     def __init__(self, base_env: EnvBase, transform: AutoResetTransform, **kwargs: Any) -> None:
         super().__init__(base_env, transform, auto_unwrap=False, **kwargs)
 
+    def insert_transform(self, index: int, transform: Any) -> TransformedEnv:
+        """Add a transform, or a callable, before the one at ``index``, which may not be the first.
+
+        Returns:
+            The env itself.
+        """
+        if index in (0, -len(self._as_compose())):
+            raise ArgumentError(
+                f"AutoResetEnv.insert_transform: index {index} is before the AutoResetTransform, which comes first"
+            )
+        return super().insert_transform(index, transform)
+
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
-        if tensordict is not None and not kwargs:
-            masks = [
-                (level.path, mask)
-                for level in self._plan().deciding
-                if (mask := tensordict.get(level.reset_key, None)) is not None
-            ]
-            sorter = self.transform[0] if not isinstance(self.transform, AutoResetTransform) else self.transform
-            begun = sorter.take_begun(masks)
-            if begun is not None:
-                return begun
-        return super()._reset(tensordict, **kwargs)
+        begun = None if tensordict is None or kwargs else self._take_begun(tensordict)
+        return super()._reset(tensordict, **kwargs) if begun is None else begun
+
+    def _take_begun(self, td: TensorDictBase) -> TensorDictBase | None:
+        """What a reset returns if the env has begun all episodes that it asks for; None if it has not."""
+        sorter, *later = self.transform if isinstance(self.transform, Compose) else (self.transform,)
+        masks = [
+            (level.path, mask) for level in self._plan().deciding if (mask := td.get(level.reset_key, None)) is not None
+        ]
+        begun: TensorDictBase | None = sorter.take_begun(masks)
+        if begun is None:
+            return None
+        self._base._plan().complete_done(begun)
+        for link in later:
+            begun = link._reset(td, begun)
+        return begun

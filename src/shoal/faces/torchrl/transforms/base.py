@@ -1,10 +1,10 @@
-"""Transform: one change of the data of an env.
+"""Transform: one change to the data of an env.
 
     step     inv(td) on what goes in       ->  env  ->  _step(td, next) on what comes out
     reset    _reset_env_preprocess(td)     ->  env  ->  _reset(td, fresh)
     specs    transform_input_spec              and      transform_output_spec
 
-A subclass that changes values key by key only says how, in ``_apply_transform`` and ``_inv_apply_transform``.
+A subclass that changes values key by key only has to say how, in ``_apply_transform`` and ``_inv_apply_transform``.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class OwnedTransform(ShoalError, AttributeError):
 
 
 class Transform(nn.Module):
-    """One change of the data of an env.
+    """One change to the data of an env.
 
     Args:
-        in_keys: What it reads of what the env returns.
-        out_keys: Where it writes that, ``in_keys`` by default. Keys that the env has not must be declared in a spec.
-        in_keys_inv: What the env reads of its input, and this transform writes.
+        in_keys: What it reads from the data that the env returns.
+        out_keys: Where it writes the results, ``in_keys`` by default. Keys new to the env must be declared in a spec.
+        in_keys_inv: What the env reads from its input, as this transform writes it.
         out_keys_inv: What callers write instead, ``in_keys_inv`` by default.
 
     Example:
@@ -102,12 +102,19 @@ class Transform(nn.Module):
         return self._call(next_tensordict)
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        """Change what a reset returned, knowing what it was given. It is left alone by default."""
+        """Change what a reset returned, knowing what it was given; by default, leave it alone."""
         return tensordict_reset
 
     def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase | None:
-        """Change what a reset is given before the env sees it."""
-        return tensordict
+        """Change what a reset is given before the env sees it; by default, invert it if ``enable_inv_on_reset``."""
+        if not self.enable_inv_on_reset or tensordict is None:
+            return tensordict
+        tolerant = self.missing_tolerance
+        self.set_missing_tolerance(True)  # a reset need not be given everything that a step reads
+        try:
+            return self.inv(tensordict)
+        finally:
+            self.set_missing_tolerance(tolerant)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Apply the transform to data outside an env."""
@@ -118,21 +125,21 @@ class Transform(nn.Module):
 
     @property
     def changes_inputs(self) -> bool:
-        """Whether it has anything to do with what goes into the env."""
+        """Whether the transform needs to see what goes into the env."""
         return bool(self.in_keys_inv) or type(self)._inv_call is not Transform._inv_call
 
     @property
     def changes_actions(self) -> bool:
-        """Whether actions may be others for the env than for the caller."""
+        """Whether the env may get other actions than the caller wrote."""
         return self.changes_inputs
 
     @property
     def invertible(self) -> bool:
-        """Whether it says how inputs are changed."""
+        """Whether the transform defines how inputs are changed."""
         return type(self)._inv_apply_transform is not Transform._inv_apply_transform
 
     def _inv_apply_transform(self, value: Any) -> Any:
-        """The value that the env reads, from the one that the caller wrote."""
+        """The value that the env reads, given the one that the caller wrote."""
         raise NotImplementedError(f"{type(self).__name__} has no _inv_apply_transform")
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -141,8 +148,13 @@ class Transform(nn.Module):
         return tensordict
 
     def inv(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """What the env reads, from what the caller wrote; the caller's data is not changed."""
+        """What the env reads, given what the caller wrote; the caller's data is not changed."""
         return self._inv_call(tensordict.copy())
+
+    @property
+    def recorded(self) -> dict[NestedKey, Any]:
+        """What the env has last read that callers did not write, and that is put beside what they wrote."""
+        return {}
 
     def _rewrite(self, td: TensorDictBase, sources: list[NestedKey], targets: list[NestedKey], change: Any) -> None:
         entries = entries_of(td)
@@ -206,7 +218,7 @@ class Transform(nn.Module):
 
     @property
     def container(self) -> TransformedEnv | None:
-        """The env that the transform belongs to, directly or as a part of chains."""
+        """The env that the transform belongs to, directly or as part of a chain."""
         holder = self._holder
         while isinstance(holder, Transform):
             holder = holder._holder
@@ -219,14 +231,14 @@ class Transform(nn.Module):
         return holder
 
     def set_container(self, container: TransformedEnv | Compose) -> None:
-        """Let the transform belong to an env or a chain. It can belong to one only."""
+        """Attach the transform to an env or a chain; it can belong to only one."""
         if self.__dict__["_container"] is not None:
             raise OwnedTransform(f"{type(self).__name__} belongs to another env or Compose already: give it a clone()")
         self.__dict__["_container"] = container
         self.empty_cache()
 
     def reset_parent(self) -> None:
-        """Let the transform belong to nothing."""
+        """Detach the transform from its env or chain."""
         self.__dict__["_container"] = None
         self.empty_cache()
 
@@ -244,14 +256,14 @@ class Transform(nn.Module):
 
     @property
     def _lower(self) -> EnvBase | None:
-        """The env as it is below this transform."""
+        """The env below this transform: the base env with the transforms before it."""
         if self.__dict__["_parent"] is None and self._holder is not None:
             self.__dict__["_parent"] = self._holder._env_below(self)
         below: EnvBase | None = self.__dict__["_parent"]
         return below
 
     def clone(self) -> Self:
-        """A copy that belongs to nothing; parameters and buffers are shared."""
+        """A detached copy; parameters and buffers are shared."""
         twin = copy.copy(self)
         for name in ("_parameters", "_buffers", "_modules"):
             twin.__dict__[name] = copy.copy(self.__dict__[name])
@@ -259,33 +271,33 @@ class Transform(nn.Module):
         return twin
 
     def empty_cache(self) -> None:
-        """Forget what was worked out from the env below."""
+        """Forget whatever was derived from the env below."""
         self.__dict__["_parent"] = None
 
     # -- the rest -----------------------------------------------------------------------------------------------------
 
     @property
     def missing_tolerance(self) -> bool:
-        """Whether keys that are not in the data are passed over."""
+        """Whether keys that are missing from the data are skipped."""
         tolerant: bool = self.__dict__["_missing_tolerance"]
         return tolerant
 
     def set_missing_tolerance(self, mode: bool = False) -> None:
-        """Say whether keys that are not in the data are passed over, or an error."""
+        """Set whether keys that are missing from the data are skipped, or are an error."""
         self.__dict__["_missing_tolerance"] = mode
 
     def init(self, tensordict: TensorDictBase) -> None:
         """Prepare for data like this."""
 
     def close(self) -> None:
-        """Let go of what the transform holds."""
+        """Release what the transform holds."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(in_keys={self.in_keys}, out_keys={self.out_keys})"
 
 
 def put(td: TensorDictBase, key: NestedKey, value: Any) -> None:
-    """Set an entry; a tensor that fits into a plain TensorDict goes there without a detour."""
+    """Set an entry, writing straight into the dict of a plain TensorDict if the tensor fits."""
     entries = entries_of(td) if type(key) is str and type(value) is torch.Tensor else None
     if entries is not None and (td.device is None or td.device == value.device):
         batch_size = td.batch_size

@@ -11,20 +11,22 @@ from shoal.faces.torchrl.transforms.base import Transform
 from shoal.faces.torchrl.transforms.functions import as_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
     from tensordict import TensorDictBase
 
+    from shoal.faces.torchrl.env.keys import NestedKey
     from shoal.faces.torchrl.env_base import EnvBase
     from shoal.faces.torchrl.specs import Composite
 
 
 class Compose(Transform):
-    """Several transforms: the first is nearest to the env.
+    """Several transforms in a chain, the first of which is nearest to the env.
 
     Args:
-        *transforms: Transforms or callables, or one list of them.
+        *links: Transforms or callables, or one list of them.
+        transforms: The same list, by name.
 
     Example:
         >>> from shoal.faces.torchrl import Compose, InitTracker, StepCounter
@@ -33,14 +35,16 @@ class Compose(Transform):
         (2, 'InitTracker')
     """
 
-    def __init__(self, *transforms: Any) -> None:
+    def __init__(self, *links: Any, transforms: Sequence[Any] | None = None) -> None:
         super().__init__()
-        if len(transforms) == 1 and isinstance(transforms[0], (list, tuple)):
-            transforms = tuple(transforms[0])
+        if links and transforms is not None:
+            raise ArgumentError("Compose: give transforms one by one or as a list, not both")
+        if len(links) == 1 and isinstance(links[0], (list, tuple)):
+            links = tuple(links[0])
         self.transforms = nn.ModuleList()
         self.__dict__["_links"] = []
-        for transform in transforms:
-            self.append(transform)
+        for link in links if transforms is None else transforms:
+            self.append(link)
 
     # -- the list -----------------------------------------------------------------------------------------------------
 
@@ -61,7 +65,7 @@ class Compose(Transform):
         return self
 
     def pop(self, index: int = -1) -> Transform:
-        """Take a transform out."""
+        """Remove a transform and return it."""
         taken = self._links.pop(index)
         taken.reset_parent()
         self._relink()
@@ -80,8 +84,9 @@ class Compose(Transform):
         self._links[index] = link
         self._relink()
 
-    def __delitem__(self, index: int) -> None:
-        self.pop(index)
+    def __delitem__(self, index: int | slice) -> None:
+        for place in sorted(range(len(self))[index], reverse=True) if isinstance(index, slice) else (index,):
+            self.pop(place)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -92,7 +97,7 @@ class Compose(Transform):
     _links: list[Transform]
 
     def _relink(self) -> None:
-        """Keep the module list, by which parameters are found, like the plain list, which is what calls go through."""
+        """Bring the module list, which registers parameters, in line with the plain list, which calls go through."""
         self.transforms = nn.ModuleList(self._links)
         self.empty_cache()
         if self._holder is not None:
@@ -121,14 +126,14 @@ class Compose(Transform):
         return tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Apply the transforms to data outside an env."""
         for link in self._links:
             tensordict = link(tensordict)
         return tensordict
 
     @property
     def changes_inputs(self) -> bool:
-        """Whether any of them has anything to do with what goes into the env."""
+        """Whether any of them needs to see what goes into the env."""
         return any(link.changes_inputs for link in self._links)
 
     @property
@@ -141,7 +146,42 @@ class Compose(Transform):
             tensordict = link._inv_call(tensordict)
         return tensordict
 
+    @property
+    def recorded(self) -> dict[NestedKey, Any]:
+        """What any of them puts beside what callers wrote."""
+        return {key: value for link in self._links for key, value in link.recorded.items()}
+
     # -- specs --------------------------------------------------------------------------------------------------------
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The observation spec with all of them in place."""
+        for link in self._links:
+            observation_spec = link.transform_observation_spec(observation_spec)
+        return observation_spec
+
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        """The reward spec with all of them in place."""
+        for link in self._links:
+            reward_spec = link.transform_reward_spec(reward_spec)
+        return reward_spec
+
+    def transform_done_spec(self, done_spec: Composite) -> Composite:
+        """The done spec with all of them in place."""
+        for link in self._links:
+            done_spec = link.transform_done_spec(done_spec)
+        return done_spec
+
+    def transform_action_spec(self, action_spec: Composite) -> Composite:
+        """The action spec with all of them in place."""
+        for link in self._links:
+            action_spec = link.transform_action_spec(action_spec)
+        return action_spec
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        """The state spec with all of them in place."""
+        for link in self._links:
+            state_spec = link.transform_state_spec(state_spec)
+        return state_spec
 
     def transform_output_spec(self, output_spec: Composite) -> Composite:
         """The output spec with all of them in place."""
@@ -184,13 +224,13 @@ class Compose(Transform):
         return Compose(*(link.clone() for link in self._links))
 
     def empty_cache(self) -> None:
-        """Forget what was worked out from the env below."""
+        """Forget whatever was derived from the env below."""
         super().empty_cache()
         for link in self.__dict__.get("_links", ()):
             link.empty_cache()
 
     def set_missing_tolerance(self, mode: bool = False) -> None:
-        """Say whether missing keys are passed over, for all of them."""
+        """Set whether missing keys are skipped, for all of them."""
         for link in self._links:
             link.set_missing_tolerance(mode)
 
@@ -209,19 +249,19 @@ class Compose(Transform):
 
 
 class _FirstLinks(Compose):
-    """The first transforms of a chain: the very same ones, for whoever steps the env below a later one of them."""
+    """The first transforms of a chain, shared with it, so that a later one can step the env below itself."""
 
     def __init__(self, links: list[Transform]) -> None:
         super().__init__()
         self.__dict__["_links"] = links
 
     def empty_cache(self) -> None:
-        """Forget what was worked out here; the transforms belong to the chain, and keep what they know."""
+        """Forget only what was derived here: the transforms belong to the chain, and keep what they know."""
         Transform.empty_cache(self)
 
 
 def _links_of(transform: Transform) -> list[Transform]:
-    """A transform as a list: those of a Compose, which it gives up, or itself."""
+    """A transform as a list: those of a Compose, detached from it, or just the transform itself."""
     if not isinstance(transform, Compose):
         return [transform]
     links = list(transform)

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class DTypeCastTransform(KeyTransform):
-    """Casts what the env returns from one dtype to another, and what it reads back.
+    """Casts what the env returns from one dtype to another, and what it reads the other way.
 
-    Without any keys, all entries of the first dtype are cast: in an env those that its specs declare, rewards and
-    inputs included, and elsewhere those that are in the data.
+    Without any keys, all entries of the first dtype are cast: in an env, those that its specs declare, rewards and
+    inputs included; elsewhere, those that are in the data.
 
     Args:
-        dtype_in: The dtype of the env.
-        dtype_out: The dtype of callers.
-        in_keys: What the env returns and is cast.
-        out_keys: Where the results are, in place by default.
-        in_keys_inv: What the env reads and is cast back.
-        out_keys_inv: Where callers write it.
+        dtype_in: The dtype that the env uses.
+        dtype_out: The dtype that callers see.
+        in_keys: The entries to cast among those that the env returns.
+        out_keys: Where the results are written; in place by default.
+        in_keys_inv: The entries to cast back among those that the env reads.
+        out_keys_inv: Where callers write them; ``in_keys_inv`` by default.
 
     Example:
         >>> import torch
@@ -60,7 +60,7 @@ class DTypeCastTransform(KeyTransform):
     # -- keys ---------------------------------------------------------------------------------------------------------
 
     def _find_keys(self) -> None:
-        """Take the keys from the specs of the env below, if there are none and there is an env."""
+        """Take the keys from the specs of the env below, if none were given and there is an env."""
         own = self.__dict__
         parent = None if own["_found"] else self._lower
         if parent is not None:
@@ -68,7 +68,8 @@ class DTypeCastTransform(KeyTransform):
             own["in_keys"] = [key for spec in written for key in self._keys_among(spec)]
             own["out_keys"] = list(own["in_keys"])
             read = (parent.full_action_spec, parent.full_state_spec)
-            own["in_keys_inv"] = [key for spec in read for key in self._keys_among(spec)]
+            found = [key for spec in read for key in self._keys_among(spec)]
+            own["in_keys_inv"] = [key for key in found if key not in parent._recorded_keys]
             own["out_keys_inv"] = list(own["in_keys_inv"])
             own["_found"] = True
 
@@ -143,13 +144,13 @@ def _cast_all(td: TensorDictBase, source: torch.dtype, target: torch.dtype) -> T
 
 
 class DoubleToFloat(DTypeCastTransform):
-    """Casts 64-bit floats of the env to 32 bits, and what it reads back to 64.
+    """Casts the env's 64-bit floats to 32 bits, and its inputs back to 64 bits.
 
     Args:
-        in_keys: What the env returns and is cast; without any keys, all that is of 64 bits.
-        out_keys: Where the results are, in place by default.
-        in_keys_inv: What the env reads and is cast back.
-        out_keys_inv: Where callers write it.
+        in_keys: The entries to cast among those that the env returns; without any keys, all 64-bit floats.
+        out_keys: Where the results are written; in place by default.
+        in_keys_inv: The entries to cast back among those that the env reads.
+        out_keys_inv: Where callers write them; ``in_keys_inv`` by default.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""TrajCounter and EndOfLifeTransform: what there is to know about episodes and lives."""
+"""TrajCounter and EndOfLifeTransform: number episodes, and notice lost lives."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 
 class TrajCounter(LevelTransform):
-    """Numbers the episodes: each has one that no other has, in all envs that share the counter.
+    """Gives each episode a number, unique across all envs that share the counter.
 
-    Clones of a transform share its counter, and so do all envs of one `EnvCreator`, in whichever process they are.
+    Clones of a transform share its counter, and so do all envs of one `EnvCreator`, whichever process they are in.
 
     Args:
-        out_key: Where the number is, at the level of the done flags that begin an episode.
+        out_key: Where the number is written, beside done flags that decide on resets.
+        repeats: Accepted for compatibility: it has no effect.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, StepCounter, TrajCounter
@@ -34,8 +35,9 @@ class TrajCounter(LevelTransform):
         [0, 0, 1, 1, 2, 2]
     """
 
-    def __init__(self, out_key: NestedKey = "traj_count") -> None:
+    def __init__(self, out_key: NestedKey = "traj_count", *, repeats: int | None = None) -> None:
         super().__init__(out_keys=[out_key])
+        self.repeats = repeats
         self.__dict__["_counter"] = SharedTensors(TensorDict({"next": torch.zeros((), dtype=torch.int64)}, []))
         self.__dict__["_current"] = None
 
@@ -63,7 +65,7 @@ class TrajCounter(LevelTransform):
         return tensordict_reset.set(self.out_keys[0], count)
 
     def _numbers(self, begun: torch.Tensor) -> torch.Tensor:
-        """A number of its own for each flag that is True."""
+        """A unique number for each flag that is True."""
         places = begun.reshape(-1).long().cumsum(0).reshape(begun.shape) - 1
         with self._counter.locked() as shared:
             first = int(shared["next"])
@@ -89,7 +91,7 @@ class TrajCounter(LevelTransform):
         return observation_spec
 
     def clone(self) -> Self:
-        """A copy that belongs to nothing and has the same counter."""
+        """A detached copy that shares the counter."""
         twin = super().clone()
         twin.__dict__["_current"] = None
         return twin
@@ -99,18 +101,18 @@ class TrajCounter(LevelTransform):
         return self._counter.tensors
 
     def set_extra_state(self, state: Any) -> None:
-        """Take a counter: for one's own if its memory can be shared, its value otherwise."""
+        """Adopt a counter: the tensor itself if it is mapped from a file, otherwise its value."""
         self._counter.take(state)
 
 
 class EndOfLifeTransform(LevelTransform):
-    """Tells when a life is lost in a game that has several.
+    """Flags the loss of a life in a game that has several.
 
     Args:
-        eol_key: Where it says so: True in the step that costs a life, or ends the game.
-        lives_key: Where the number of lives is.
-        done_key: The done flag, which says at which level that is.
-        eol_attribute: Where the env has its lives: a number, or a function that returns it.
+        eol_key: Where the flag is written: True at the step that costs a life, or ends the game.
+        lives_key: Where the number of lives is written.
+        done_key: The done flag of the game, whose shape the new flag takes.
+        eol_attribute: The attribute of the env that holds its lives: a number, or a function that returns one.
     """
 
     def __init__(
@@ -157,7 +159,7 @@ class EndOfLifeTransform(LevelTransform):
         return next_tensordict.set(self.lives_key, lives)
 
     def clone(self) -> Self:
-        """A copy that belongs to nothing."""
+        """A detached copy."""
         twin = super().clone()
         twin.__dict__["_last"] = None
         return twin

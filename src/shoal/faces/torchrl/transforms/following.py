@@ -1,7 +1,7 @@
-"""What transforms share that go on from what they wrote at the step before.
+"""The base of transforms that continue from what they wrote at the previous step.
 
-That is read from the data, where it follows the rows wherever they go. A later transform may have renamed it or left it
-out; then what was written last is taken.
+They read it from the data, where it follows the rows wherever they go. If a later transform has renamed it or left it
+out, they fall back on what they remember writing last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class FollowingTransform(Transform):
-    """A transform that reads what it wrote at the step before."""
+    """A transform that reads what it wrote at the previous step."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -33,19 +33,19 @@ class FollowingTransform(Transform):
     _written: dict[NestedKey, torch.Tensor]
 
     def _before(self, td: TensorDictBase, key: NestedKey, shape: torch.Size) -> torch.Tensor | None:
-        """What was written at the step before, None if nothing was, or for other rows."""
+        """What was written at the previous step; None if nothing was, or if it was for other rows."""
         value: torch.Tensor | None = td.get(key, None)
         if value is None:
             value = self._written.get(key)
         return value if value is not None and value.shape == shape else None
 
     def _begin(self, td: TensorDictBase | None, fresh: TensorDictBase, key: NestedKey, value: torch.Tensor) -> None:
-        """Write the value of episodes that begin."""
+        """Write the value for episodes that begin."""
         self._keep(key, value, reset_mask(td, key))
         put(fresh, key, value)
 
     def _go_on(self, td: TensorDictBase, following: TensorDictBase, key: NestedKey, value: torch.Tensor) -> None:
-        """Write the value of a step."""
+        """Write the value for a step."""
         self._keep(key, value, step_mask(td))
         put(following, key, value)
 
@@ -56,18 +56,18 @@ class FollowingTransform(Transform):
         self._written[key] = value
 
     def clone(self) -> Self:
-        """A copy that belongs to nothing and has written nothing."""
+        """A detached copy that has written nothing."""
         twin = super().clone()
         twin.__dict__["_written"] = {}
         return twin
 
 
 def drop_followed(transform: Transform, state_spec: Composite, keys: Iterable[NestedKey]) -> Composite:
-    """The state spec without entries that are taken away from the data and that only transforms read.
+    """The state spec without entries that are removed from the data and that only transforms read.
 
     Args:
-        transform: Who takes them away.
-        state_spec: The spec, changed.
+        transform: The transform that removes them.
+        state_spec: The spec, changed in place.
         keys: The entries.
     """
     read_by_env = env_state_keys(transform)
@@ -78,6 +78,6 @@ def drop_followed(transform: Transform, state_spec: Composite, keys: Iterable[Ne
 
 
 def env_state_keys(transform: Transform) -> list[NestedKey]:
-    """What the env that a transform belongs to reads of its own data, without what its transforms read."""
+    """The state of the env that a transform belongs to, without what its transforms read."""
     env = transform.container
-    return [] if env is None else list(env.base_env.state_keys)
+    return [] if env is None else [*env.base_env.state_keys, *env._recorded_keys]

@@ -23,7 +23,7 @@ class CallableTransform(Transform):
     """A function of a TensorDict, called on what every reset and every step returns.
 
     Args:
-        function: Changes the TensorDict it gets, and returns it.
+        function: Changes the TensorDict that it gets, and may return another one to use instead.
     """
 
     def __init__(self, function: Callable[[TensorDictBase], TensorDictBase | None]) -> None:
@@ -41,7 +41,7 @@ class CallableTransform(Transform):
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Apply the function to data outside an env."""
         return self._call(tensordict)
 
     def __repr__(self) -> str:

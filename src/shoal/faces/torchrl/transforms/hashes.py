@@ -1,4 +1,4 @@
-"""Hash: entries as numbers that are equal when they are."""
+"""Hash: numbers that are equal when the entries they stand for are."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class Hash(KeyTransform):
-    """Writes a hash beside entries, one per row.
+    """Writes the hashes of entries, one per row.
 
     Args:
         in_keys: The entries: tensors or objects.
-        out_keys: Where the hashes are.
-        in_keys_inv: Entries that the env reads, and callers write the hash of.
-        out_keys_inv: Where callers write it.
-        hash_fn: From an entry (and the seed, if there is one) to a tensor or a number; SHA-256 as 32 bytes by default.
-        seed: Given to ``hash_fn``, to have other hashes.
-        use_raw_nontensor: Whether ``hash_fn`` gets objects as TensorDicts hold them, rather than themselves.
-        repertoire: Where hashes and what they are of are kept. The way back from a hash needs it.
+        out_keys: Where the hashes are written.
+        in_keys_inv: Entries that the env reads, and of which callers write the hashes.
+        out_keys_inv: Where callers write them.
+        hash_fn: Maps an entry (and the seed, if any) to a tensor or a number; by default, to the 32 bytes of SHA-256.
+        seed: Passed to ``hash_fn``, to get different hashes.
+        use_raw_nontensor: Whether ``hash_fn`` gets objects wrapped, as TensorDicts hold them, rather than bare.
+        repertoire: Where the input of every hash is kept, which it takes to get from a hash back to its input.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, Hash
@@ -38,6 +38,8 @@ class Hash(KeyTransform):
         >>> env.reset()["key"].shape
         torch.Size([32])
     """
+
+    enable_inv_on_reset = True
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class Hash(KeyTransform):
 
     @classmethod
     def reproducible_hash(cls, input: Any, seed: Any = None) -> torch.Tensor:
-        """The SHA-256 of a text, of the dtype, shape and bytes of a tensor, or of how anything else prints.
+        """The SHA-256 of a text, of the dtype, shape and bytes of a tensor, or of the printed form of anything else.
 
         Returns:
             32 bytes, the same in every process.
@@ -76,11 +78,11 @@ class Hash(KeyTransform):
 
     @classmethod
     def hash_to_repertoire_key(cls, hash_tensor: torch.Tensor | int) -> tuple[int, ...]:
-        """A hash as the repertoire has it."""
+        """A hash as a key of the repertoire."""
         return tuple(torch.as_tensor(hash_tensor).reshape(-1).tolist())
 
     def get_input_from_hash(self, hash_tensor: torch.Tensor) -> Any:
-        """What a hash is of, None if it is not known."""
+        """The input that a hash was made from; None if it is not known."""
         if self.repertoire is None:
             raise ArgumentError("Hash: the way back from a hash needs a repertoire")
         return self.repertoire.get(self.hash_to_repertoire_key(hash_tensor))

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class HistoryTransform(KeyTransform):
-    """Makes something of the last observations of an episode.
+    """Computes something from the last observations of an episode.
 
-    A reset forgets those of the rows that it resets, and a step that leaves rows out leaves theirs as they are.
+    A reset forgets the observations of the rows that it resets, and a step that leaves rows out keeps theirs.
 
     Args:
-        length: How many observations are remembered, the present one included.
+        length: How many observations are remembered, the current one included.
         in_keys: The observations.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
     """
 
     def __init__(self, length: int, in_keys: Keys, out_keys: Keys | None) -> None:
@@ -44,11 +44,11 @@ class HistoryTransform(KeyTransform):
     _frames: dict[NestedKey, Frames]
 
     def _made_of(self, frames: Frames) -> torch.Tensor:
-        """The result, from the observations with the oldest first."""
+        """The result for these observations, oldest first."""
         raise NotImplementedError
 
     def _before_first(self, first: torch.Tensor) -> torch.Tensor:
-        """What stands for the observations before the first one."""
+        """What stands in for the observations before the first one."""
         return first
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -108,20 +108,20 @@ class HistoryTransform(KeyTransform):
         return frames if frames[-1].device == value.device else [frame.to(value.device) for frame in frames]
 
     def clone(self) -> Self:
-        """A copy that belongs to nothing and remembers nothing."""
+        """A detached copy that remembers nothing."""
         twin = super().clone()
         twin.__dict__["_frames"] = {}
         return twin
 
 
 class TimeMaxPool(HistoryTransform):
-    """The largest values of the last observations, place by place.
+    """The elementwise maximum of the last observations.
 
     Args:
         in_keys: The observations, ``"observation"`` by default.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
         T: How many observations.
-        reset_key: Where the mask of partial resets is; the env knows it.
+        reset_key: Not used: the env knows where the mask of partial resets is.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, TimeMaxPool
@@ -147,21 +147,21 @@ class TimeMaxPool(HistoryTransform):
         return leaf.clone()
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Refuse: the transform has no meaning outside an env."""
         raise NotImplementedError("TimeMaxPool follows an env from step to step: it has no meaning outside one")
 
 
 class CatFrames(HistoryTransform):
-    """The last observations along one dim, the oldest first.
+    """The last observations concatenated along one dim, oldest first.
 
     Args:
         N: How many observations.
         dim: The dim, counted from the end.
         in_keys: The observations, ``"pixels"`` by default.
-        out_keys: Where the results are, in place by default.
-        padding: What stands for observations before the first: ``"same"`` for the first, ``"constant"`` for a value.
+        out_keys: Where the results are written; in place by default.
+        padding: What stands in for observations before the first: ``"same"`` for the first, ``"constant"`` for a value.
         padding_value: That value.
-        reset_key: Where the mask of partial resets is; the env knows it.
+        reset_key: Not used: the env knows where the mask of partial resets is.
         done_key: The flag that separates episodes in data outside an env, ``"done"`` by default.
 
     Example:
@@ -211,7 +211,7 @@ class CatFrames(HistoryTransform):
     # -- data outside an env ------------------------------------------------------------------------------------------
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Put the observations of rollouts together, whose time is the last batch dim.
+        """Concatenate the observations of rollouts, whose last batch dim is time.
 
         Episodes end where the done flag under ``"next"`` says so.
         """
@@ -239,7 +239,7 @@ class CatFrames(HistoryTransform):
         return torch.cat([torch.zeros_like(time[..., :1]), begins], -1).cummax(-1).values
 
     def _windows(self, value: torch.Tensor, root: Any, starts: torch.Tensor, at: int) -> Frames:
-        """The observations of each step and of those before it; those of ``"next"`` come after the ones of the root."""
+        """The observations of each step and of those before it; those under ``"next"`` follow the ones at the root."""
         time = torch.arange(value.shape[at], device=value.device).expand(starts.shape)
         source, newest = (value, []) if root is None else (root, [value])
         back = self.length - 1 - len(newest)

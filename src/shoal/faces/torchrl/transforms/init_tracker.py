@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from shoal.faces.torchrl.env.keys import key_of
+from shoal.faces.torchrl.env.keys import NestedKey, key_of
 from shoal.faces.torchrl.specs import Categorical, Composite
 from shoal.faces.torchrl.transforms.levels import LevelTransform, make_levels
 
@@ -18,7 +18,7 @@ class InitTracker(LevelTransform):
     """True at the root of the first step of an episode, False everywhere else; in the shape of the done flags.
 
     Args:
-        init_key: Where that is, beside every done flag that decides about resets.
+        init_key: Where the mark is written, beside every done flag that decides on resets.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, InitTracker
@@ -30,6 +30,11 @@ class InitTracker(LevelTransform):
     def __init__(self, init_key: str = "is_init") -> None:
         super().__init__()
         self.init_key = init_key
+
+    @property
+    def init_keys(self) -> list[NestedKey]:
+        """Where the marks are written."""
+        return self._beside_flags(self.init_key)
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self._mark(tensordict_reset, True)

@@ -1,4 +1,4 @@
-"""What transforms share that change entries one by one."""
+"""The base of transforms that change entries one by one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.faces.torchrl.specs import Bounded, Unbounded
+from shoal.faces.torchrl.specs import Bounded, Composite, Unbounded
 from shoal.faces.torchrl.transforms.base import Transform
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from tensordict import TensorDictBase
 
     from shoal.faces.torchrl.env.keys import NestedKey
-    from shoal.faces.torchrl.specs import Composite, TensorSpec
+    from shoal.faces.torchrl.specs import TensorSpec
 
     Change = Callable[[Any], Any]
 
 
 class KeyTransform(Transform):
-    """A transform whose every ``out_key`` follows from its ``in_key`` alone, at resets as well as at steps.
+    """A transform that computes each ``out_key`` from its ``in_key`` alone, at resets as well as at steps.
 
     A subclass says what becomes of a value (``_apply_transform``) and, where bounds or classes are to be kept, of a
     spec (``_apply_to_spec``).
@@ -32,7 +32,7 @@ class KeyTransform(Transform):
         return tensordict_reset
 
     def _keys_at_reset(self) -> tuple[list[NestedKey], list[NestedKey]]:
-        """The keys without those of rewards, which come with steps only."""
+        """The keys without those of rewards, which only steps return."""
         own = self.__dict__
         if own.get("_at_reset") is None:
             parent = self._lower
@@ -50,20 +50,26 @@ class KeyTransform(Transform):
     # -- specs --------------------------------------------------------------------------------------------------------
 
     def _apply_to_spec(self, leaf: TensorSpec) -> TensorSpec:
-        """The spec of what ``_apply_transform`` makes of values of a spec."""
+        """The spec of what ``_apply_transform`` returns, given the spec of its input."""
         return unbounded(leaf, self._apply_transform)
 
     def _inv_apply_to_spec(self, leaf: TensorSpec) -> TensorSpec:
-        """The spec of what callers write where the env reads values of a spec."""
+        """The spec of what callers write, given the spec of what the env reads."""
         return leaf
 
-    def _change_outputs(self, spec: Composite) -> Composite:
+    def _change_outputs(self, spec: Any) -> Any:
+        """The spec of what callers get: a Composite with the results, or what becomes of a lone leaf."""
+        if not isinstance(spec, Composite):
+            return self._apply_to_spec(spec)
         for source, target in zip(self.in_keys, self.out_keys, strict=True):
             if source in spec:
                 spec[target] = self._apply_to_spec(spec[source])
         return spec
 
-    def _change_inputs(self, spec: Composite) -> Composite:
+    def _change_inputs(self, spec: Any) -> Any:
+        """The spec of what callers write, in the same way."""
+        if not isinstance(spec, Composite):
+            return self._inv_apply_to_spec(spec)
         for env_key, caller_key in zip(self.in_keys_inv, self.out_keys_inv, strict=True):
             if env_key in spec:
                 leaf = self._inv_apply_to_spec(spec[env_key])
@@ -73,23 +79,27 @@ class KeyTransform(Transform):
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """The observation spec with the transform in place."""
-        return self._change_outputs(observation_spec)
+        changed: Composite = self._change_outputs(observation_spec)
+        return changed
 
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
         """The reward spec with the transform in place."""
-        return self._change_outputs(reward_spec)
+        changed: Composite = self._change_outputs(reward_spec)
+        return changed
 
     def transform_action_spec(self, action_spec: Composite) -> Composite:
         """The action spec with the transform in place."""
-        return self._change_inputs(action_spec)
+        changed: Composite = self._change_inputs(action_spec)
+        return changed
 
     def transform_state_spec(self, state_spec: Composite) -> Composite:
         """The state spec with the transform in place."""
-        return self._change_inputs(state_spec)
+        changed: Composite = self._change_inputs(state_spec)
+        return changed
 
 
 def unbounded(leaf: TensorSpec, change: Change) -> TensorSpec:
-    """The spec of what a function makes of values of a spec, with any values: its shape and dtype are tried out."""
+    """The spec of a function's results, without bounds; it is called on zeros to find their shape and dtype."""
     zeros = leaf.zero()
     tried = change(zeros)
     shape = leaf.shape if tried.shape == zeros.shape else tried.shape  # a dim of any size stays one
@@ -97,7 +107,7 @@ def unbounded(leaf: TensorSpec, change: Change) -> TensorSpec:
 
 
 def bounded(leaf: TensorSpec, change: Change) -> TensorSpec:
-    """The same with bounds, for a function that keeps (or turns round) the order of values."""
+    """The same with bounds, for a function that keeps or reverses the order of values."""
     if not isinstance(leaf, Bounded):
         return unbounded(leaf, change)
     ends = change(leaf.low), change(leaf.high)

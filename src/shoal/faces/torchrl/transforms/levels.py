@@ -1,10 +1,11 @@
-"""What transforms share that write something beside the done flags."""
+"""The base of transforms that write something beside the done flags."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from shoal.errors import StateError
+from shoal.faces.torchrl.env.keys import NestedKey, key_of
 from shoal.faces.torchrl.specs import Composite
 from shoal.faces.torchrl.transforms.base import Transform
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LevelTransform(Transform):
-    """A transform that has an entry beside every done flag that decides about resets."""
+    """A transform that writes an entry beside every done flag that decides on resets."""
 
     @property
     def below(self) -> EnvBase:
@@ -29,22 +30,31 @@ class LevelTransform(Transform):
 
     @property
     def levels(self) -> list[DoneLevel]:
-        """The levels of the env below whose done flags decide about resets: the root, where it has one."""
+        """The levels of the env below whose done flags decide on resets: the root alone, if it has any."""
         return self.below._plan().deciding
 
+    @property
+    def reset_keys(self) -> list[NestedKey]:
+        """Where the masks of partial resets are."""
+        return [level.reset_key for level in self.levels]
+
+    def _beside_flags(self, name: str) -> list[NestedKey]:
+        """The keys of a name beside every done flag that decides on resets."""
+        return [key_of((*level.path, name)) for level in self.levels]
+
     def lead(self, td: TensorDictBase) -> torch.Size:
-        """The dims of data before those of the specs."""
+        """The dims that data has before those of the specs."""
         return self.below._plan().lead(td)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Refuse: the transform has no meaning outside an env."""
         raise NotImplementedError(
             f"{type(self).__name__} follows an env from step to step: it has no meaning outside one"
         )
 
 
 def make_levels(spec: Composite, level: DoneLevel) -> None:
-    """Make the composites that a path goes through, with the batch dims that flags have before their last."""
+    """Create the Composites along the path of a level, with the dims that its flags have before their last."""
     here = spec
     for name in level.path:
         if here.get(name, None) is None:

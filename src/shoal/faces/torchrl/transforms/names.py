@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+from tensordict import TensorDict, TensorDictBase
 
 from shoal.errors import ArgumentError, StateError
-from shoal.faces.torchrl.env.keys import NestedKey, key_of, leaf_keys, path_of
-from shoal.faces.torchrl.specs import Composite
+from shoal.faces.torchrl.env.done import FLAGS
+from shoal.faces.torchrl.env.keys import NestedKey, data_keys, hollow_keys, is_nested, key_of, leaf_keys, path_of
 from shoal.faces.torchrl.transforms.base import Transform
 from shoal.faces.torchrl.transforms.following import drop_followed, env_state_keys
 from shoal.faces.torchrl.transforms.keyed import KeyTransform
@@ -16,6 +16,7 @@ from shoal.faces.torchrl.transforms.keyed import KeyTransform
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shoal.faces.torchrl.specs import Composite
     from shoal.faces.torchrl.transforms.base import Keys
 
 
@@ -53,7 +54,7 @@ class RenameTransform(KeyTransform):
         self.create_copy = create_copy
 
     def _rewrite(self, td: TensorDictBase, sources: list[NestedKey], targets: list[NestedKey], change: Any) -> None:
-        # All are read before any is written, so that names can be exchanged.
+        # All are read before any is written, so that names can be swapped.
         found = [(source, target, td.get(source, None)) for source, target in zip(sources, targets, strict=True)]
         for source, _, value in found:
             if value is None and not self.missing_tolerance:
@@ -94,13 +95,13 @@ class RenameTransform(KeyTransform):
 
 
 class _Filter(Transform):
-    """Leaves entries of what the env returns out."""
+    """Leaves some entries out of what the env returns."""
 
     def _stays(self, key: NestedKey) -> bool:
         raise NotImplementedError
 
     def _filter(self, td: TensorDictBase) -> TensorDictBase:
-        leaving = [key for key in td.keys(True, True) if not self._stays(key)]
+        leaving = [key for key in data_keys(td) if not self._stays(key)]
         return _without(td, leaving) if leaving else td
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -123,17 +124,17 @@ class _Filter(Transform):
         return output_spec
 
     def transform_state_spec(self, state_spec: Composite) -> Composite:
-        """The state spec without what is left out and nobody but transforms reads."""
+        """The state spec without the entries that are left out and that only transforms read."""
         return drop_followed(self, state_spec, [key for key in leaf_keys(state_spec) if not self._stays(key)])
 
 
 class SelectTransform(_Filter):
-    """Leaves out all that the env returns but some entries; what the env reads back is always kept.
+    """Keeps only some of the entries that the env returns; those that it reads back are always kept.
 
     Args:
-        *selected_keys: What is kept; keys that the env has not are ignored.
-        keep_rewards: Whether rewards are kept too.
-        keep_dones: Whether done flags are kept too.
+        *selected_keys: The entries to keep; keys that the env does not have are ignored.
+        keep_rewards: Whether rewards are kept too; outside an env, ``"reward"``.
+        keep_dones: Whether done flags are kept too; outside an env, those of the usual names.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, InitTracker, SelectTransform, StepCounter
@@ -155,8 +156,10 @@ class SelectTransform(_Filter):
             kept: list[NestedKey] = list(self.selected_keys)
             if parent is not None:
                 kept += [*env_state_keys(self), *parent.action_keys]
-                kept += parent.reward_keys if self.keep_rewards else []
-                kept += parent.done_keys if self.keep_dones else []
+            if self.keep_rewards:
+                kept += ["reward"] if parent is None else parent.reward_keys
+            if self.keep_dones:
+                kept += FLAGS if parent is None else parent.done_keys
             own["_kept_paths"] = {path_of(key) for key in kept}
         paths: set[Any] = own["_kept_paths"]
         return paths
@@ -172,11 +175,11 @@ class SelectTransform(_Filter):
 
 
 class ExcludeTransform(_Filter):
-    """Leaves entries out.
+    """Leaves some entries out.
 
     Args:
-        *excluded_keys: What is left out; keys that the env has not are ignored.
-        inverse: Whether it is left out of what goes into the env instead.
+        *excluded_keys: The entries to leave out; keys that the env does not have are ignored.
+        inverse: Whether they are left out of what goes into the env instead.
 
     Example:
         >>> from shoal.faces.torchrl import ExcludeTransform, GymEnv
@@ -209,7 +212,7 @@ class ExcludeTransform(_Filter):
 
 
 class RemoveEmptySpecs(Transform):
-    """Leaves nested entries out that hold nothing, from the specs and from the data.
+    """Leaves nested entries that hold nothing out of the specs and the data.
 
     Example:
         >>> from shoal.faces.torchrl import Composite, RemoveEmptySpecs
@@ -227,7 +230,7 @@ class RemoveEmptySpecs(Transform):
         return _drop_hollow(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Leave what is empty out of data outside an env."""
+        """Leave empty nested entries out of data outside an env."""
         return _drop_hollow(tensordict)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -236,7 +239,7 @@ class RemoveEmptySpecs(Transform):
         if parent is None:
             raise StateError("RemoveEmptySpecs needs an env for its inverse: put it into a TransformedEnv")
         for spec in (parent.full_action_spec, parent.full_state_spec):
-            for key in _hollow_keys(spec):
+            for key in hollow_keys(spec):
                 if tensordict.get(key, None) is None:
                     tensordict.set(key, TensorDict({}, tensordict.batch_size, device=tensordict.device))
         return tensordict
@@ -262,43 +265,23 @@ class RemoveEmptySpecs(Transform):
         return _prune(state_spec)
 
 
-def _hollow_keys(spec: Composite) -> list[NestedKey]:
-    """The outermost nested specs that hold no leaf."""
-    hollow: list[NestedKey] = []
-    for name, child in spec.items():
-        if isinstance(child, Composite):
-            if child.is_empty(recurse=True):
-                hollow.append(name)
-            else:
-                hollow += [(*path_of(name), *path_of(key)) for key in _hollow_keys(child)]
-    return hollow
-
-
 def _prune(spec: Composite) -> Composite:
-    for key in _hollow_keys(spec):
+    for key in hollow_keys(spec):
         del spec[key]
     return spec
 
 
 def _drop_hollow(td: TensorDictBase) -> TensorDictBase:
-    hollow = [
-        name
-        for name, value in td.items()
-        if is_tensor_collection(value) and not _is_leaf(value) and not list(value.keys(True, True))
-    ]
-    for name, value in td.items():
-        if name not in hollow and is_tensor_collection(value) and not _is_leaf(value):
-            _drop_hollow(value)
-    for name in hollow:
-        del td[name]
+    levels = {name: value for name, value in td.items() if is_nested(value)}
+    for name, level in levels.items():
+        if data_keys(level):
+            _drop_hollow(level)
+        else:
+            del td[name]
     return td
 
 
-def _is_leaf(value: Any) -> bool:
-    return type(value).__name__.startswith("NonTensor")
-
-
 def _without(td: TensorDictBase, keys: Iterable[NestedKey]) -> TensorDictBase:
-    """The data without some entries, and without what held nothing else."""
+    """The data without some entries, and without nested entries that held nothing else."""
     left = td.exclude(*keys)
     return _drop_hollow(left)

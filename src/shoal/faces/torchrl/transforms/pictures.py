@@ -1,4 +1,4 @@
-"""Transforms of pictures, with torch alone. All but the first expect the channels before the dims of the picture."""
+"""Transforms of pictures in plain torch; all but ToTensorImage expect the channels before the picture's own dims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.specs import TensorSpec
     from shoal.faces.torchrl.transforms.base import Keys
 
-# How bright the eye sees red, green and blue.
+# How bright red, green and blue look to the eye.
 _WEIGHTS = (0.2989, 0.587, 0.114)
 _SMOOTH = ("bilinear", "bicubic")
 
@@ -28,15 +28,15 @@ class _PictureTransform(KeyTransform):
 
 
 class ToTensorImage(_PictureTransform):
-    """Pictures as torch has them: channels first, floats between 0 and 1.
+    """Pictures the way torch expects them: channels first, floats between 0 and 1.
 
     Args:
-        from_int: Whether values are divided by 255; None does so for all but floats.
+        from_int: Whether values are divided by 255; None divides all but floats.
         unsqueeze: Whether a dim of size 1 is put before the channels.
         dtype: The dtype, torch's default float if none is given.
         in_keys: The pictures with the channels last, ``"pixels"`` by default.
-        out_keys: Where the results are, in place by default.
-        shape_tolerant: Whether pictures whose last dim is not 3 stay as they are, but for their values.
+        out_keys: Where the results are written; in place by default.
+        shape_tolerant: Whether the dims of pictures whose last dim is not 3 stay in place; values are still converted.
 
     Example:
         >>> import torch
@@ -75,11 +75,11 @@ class ToTensorImage(_PictureTransform):
 
 
 class GrayScale(_PictureTransform):
-    """Pictures of red, green and blue made grey: one channel instead of three.
+    """RGB pictures turned grey: one channel instead of three.
 
     Args:
         in_keys: The pictures, ``"pixels"`` by default.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
 
     Example:
         >>> import torch
@@ -102,14 +102,14 @@ class GrayScale(_PictureTransform):
 
 
 class Resize(_PictureTransform):
-    """Pictures of another size.
+    """Pictures resized to a given size.
 
     Args:
-        w: The first dim of the picture.
-        h: The second, as the first if none is given.
+        w: The size of the picture's first dim.
+        h: The size of the second, ``w`` if not given.
         interpolation: ``"bilinear"``, ``"bicubic"``, ``"nearest"``, ``"nearest-exact"`` or ``"area"``.
         in_keys: The pictures, ``"pixels"`` by default.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
 
     Example:
         >>> import torch
@@ -155,19 +155,19 @@ class Resize(_PictureTransform):
         return resized.reshape(*value.shape[:-2], self.w, self.h)
 
     def _apply_to_spec(self, leaf: TensorSpec) -> TensorSpec:
-        # Cubic curves swing beyond the values that they go through.
+        # Cubic curves overshoot the values that they pass through.
         change = unbounded if self.interpolation == "bicubic" else bounded
         return change(leaf, self._apply_transform)
 
 
 class CenterCrop(_PictureTransform):
-    """The middle of pictures; one that is too small is filled up with zeros on all sides.
+    """The centre of pictures; one that is too small is padded with zeros on all sides.
 
     Args:
-        w: The first dim of the picture.
-        h: The second, as the first if none is given.
+        w: The size of the picture's first dim.
+        h: The size of the second, ``w`` if not given.
         in_keys: The pictures, ``"pixels"`` by default.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
 
     Example:
         >>> import torch
@@ -189,7 +189,7 @@ class CenterCrop(_PictureTransform):
 
 
 def _margins(size: int, wanted: int) -> tuple[int, int]:
-    """What to add at both ends; less than nothing where something is cut off."""
+    """How much to pad at both ends; negative where something is cut off."""
     if size >= wanted:
         cut = round((size - wanted) / 2)
         return -cut, cut - (size - wanted)

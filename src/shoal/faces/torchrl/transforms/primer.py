@@ -1,12 +1,14 @@
-"""TensorDictPrimer: entries that an env has not, and that a policy expects at the start of an episode."""
+"""TensorDictPrimer: entries that an env lacks, but a policy expects at the start of an episode."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import torch
+from tensordict import NonTensorData, is_non_tensor
 from torch import nn
 
+from shoal.errors import ArgumentError
 from shoal.faces.torchrl.env.keys import NestedKey, leaf_keys
 from shoal.faces.torchrl.env.masks import select
 from shoal.faces.torchrl.specs import Composite
@@ -27,11 +29,13 @@ class TensorDictPrimer(Transform):
 
     Args:
         primers: Specs of the entries.
-        random: Whether they are drawn from their specs.
-        default_value: What they hold otherwise, 0 when None: a number, a callable, or one of these per key.
-        reset_key: Where the mask of partial resets is; the env knows it.
-        expand_specs: Whether specs without the env's batch dims get them; they do by default.
-        single_default_value: Whether a callable gives the TensorDict of all entries, rather than one value for each.
+        random: Whether their values are drawn from their specs.
+        default_value: Their value otherwise, 0 if None: a number, a callable, or a dict with one of these per key.
+            A number is for tensors only: objects keep the example of their spec.
+        reset_key: Where the mask of partial resets is, ``"_reset"`` by default.
+        expand_specs: Whether the env's batch dims are added to the specs (the default). A Composite that has them as
+            its shape is taken as it is.
+        single_default_value: Whether a callable returns a TensorDict of all entries, rather than one value for each.
         call_before_env_reset: Whether the entries are written before the env is reset, so that it can read them.
         **kwargs: More specs, by name.
 
@@ -58,6 +62,8 @@ class TensorDictPrimer(Transform):
         self.primers = given.clone()
         for name, spec in kwargs.items():
             self.primers[name] = spec
+        if random and default_value is not None:
+            raise ArgumentError("TensorDictPrimer: give random or default_value, not both")
         self.random = bool(random)
         self.default_value: Any = default_value
         self.reset_key = reset_key
@@ -77,7 +83,7 @@ class TensorDictPrimer(Transform):
         return expanded
 
     def _make(self, lead: torch.Size) -> TensorDictBase:
-        """The entries of an episode that begins."""
+        """The entries for the start of an episode."""
         specs = self._specs()
         if self.single_default_value and callable(self.default_value):
             made: TensorDictBase = self.default_value()
@@ -89,9 +95,14 @@ class TensorDictPrimer(Transform):
         return entries
 
     def _fill(self, entries: TensorDictBase, key: NestedKey) -> None:
-        value = self.default_value.get(key, 0) if isinstance(self.default_value, dict) else self.default_value
+        is_dict, zeros = isinstance(self.default_value, dict), entries.get(key)
+        value = self.default_value.get(key, 0) if is_dict else self.default_value
         value = value() if callable(value) else value
-        zeros = entries.get(key)
+        if not isinstance(zeros, torch.Tensor):
+            if not isinstance(value, (int, float)):
+                data = value.data if is_non_tensor(value) else value
+                entries.set(key, NonTensorData(data, batch_size=zeros.batch_size, device=zeros.device))
+            return
         entries.set(key, torch.as_tensor(value, dtype=zeros.dtype, device=zeros.device).expand_as(zeros).clone())
 
     def _lead(self, td: TensorDictBase) -> torch.Size:
@@ -122,7 +133,7 @@ class TensorDictPrimer(Transform):
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Write the entries into data outside an env."""
         return tensordict.update(self._make(tensordict.batch_size))
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
@@ -139,7 +150,7 @@ class TensorDictPrimer(Transform):
 
 
 def primers_of(policy: Any) -> Iterator[Transform]:
-    """The primers that the modules of a policy ask for, by a method ``make_tensordict_primer``."""
+    """The primers that the modules of a policy ask for, through a method ``make_tensordict_primer``."""
     if not isinstance(policy, nn.Module):
         return
     for module in policy.modules():

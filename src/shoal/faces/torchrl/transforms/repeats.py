@@ -1,4 +1,4 @@
-"""Transforms that make steps of their own: FrameSkipTransform and NoopResetEnv."""
+"""Transforms that take steps of their own: FrameSkipTransform and NoopResetEnv."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class _Repeating(Transform):
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Refuse: the transform has no meaning outside an env."""
         raise NotImplementedError(f"{type(self).__name__} makes steps of an env: it has no meaning outside one")
 
 
 class FrameSkipTransform(_Repeating):
-    """Repeats every action, and adds the rewards up. An episode that ends meanwhile stays at its end.
+    """Repeats every action and adds up the rewards; an episode that ends on the way stays at its end.
 
     Args:
-        frame_skip: How many steps of the env a step is.
+        frame_skip: How many steps of the env make up one step.
 
     Example:
         >>> from shoal.faces.torchrl import FrameSkipTransform, GymEnv
@@ -86,16 +86,16 @@ class FrameSkipTransform(_Repeating):
 
 
 class NoopResetEnv(_Repeating):
-    """Makes some random steps at the beginning of every episode.
+    """Takes some random steps at the beginning of every episode.
 
-    An episode that ends meanwhile is begun anew.
+    An episode that ends on the way is restarted.
 
     Args:
         noops: How many steps at most.
-        random: Whether their number is drawn, from 0 on; otherwise it is always ``noops``.
+        random: Whether their number is drawn from 0 to ``noops``; otherwise it is always ``noops``.
 
     Raises:
-        TensorEnvError: Episodes ended again and again before that many steps.
+        TensorEnvError: Episodes kept ending before that many steps.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, NoopResetEnv, StepCounter
@@ -112,7 +112,7 @@ class NoopResetEnv(_Repeating):
         self.random = random
 
     def _draw(self, like: torch.Tensor) -> torch.Tensor:
-        """How many steps each row has to make."""
+        """How many steps each row has to take."""
         if self.random:
             return torch.randint(0, self.noops + 1, like.shape, device=like.device)
         return torch.full(like.shape, self.noops, device=like.device)

@@ -14,16 +14,17 @@ from shoal.faces.torchrl.transforms.following import FollowingTransform
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
 
+    from shoal.faces.torchrl.env_base import EnvBase
     from shoal.faces.torchrl.transforms.base import Keys
 
 
 class RewardSum(FollowingTransform):
-    """Keeps the sum of the rewards of an episode: 0 after a reset, the return in its last step.
+    """Keeps the sum of the rewards of an episode: 0 after a reset, the return at its last step.
 
     Args:
         in_keys: The rewards, all of the env's by default.
-        out_keys: Where the sums are: ``"episode_reward"`` beside each reward by default.
-        reset_keys: Where the masks of partial resets are; the env knows them.
+        out_keys: Where the sums are written: beside each reward by default, as ``"episode_"`` and its name.
+        reset_keys: Accepted for compatibility: the env knows where the masks of partial resets are.
         reward_spec: Whether the sums are declared as rewards rather than as observations.
 
     Example:
@@ -41,19 +42,51 @@ class RewardSum(FollowingTransform):
         *,
         reward_spec: bool = False,
     ) -> None:
-        super().__init__(in_keys=in_keys, out_keys=out_keys)
-        if in_keys is not None and out_keys is None:
-            self.__dict__["out_keys"] = [_sum_key(key) for key in self.in_keys]
-        if in_keys is not None and len(self.in_keys) != len(self.out_keys):
+        super().__init__(in_keys=["reward"] if in_keys is None else in_keys, out_keys=out_keys)
+        self._reset_keys = None if reset_keys is None else keys_of(reset_keys)
+        self.as_reward = reward_spec
+        self._all_rewards = in_keys is None
+        self._names_sums = out_keys is None
+        if in_keys is not None:
+            self._check_counts()
+
+    @property
+    def in_keys(self) -> list[NestedKey]:  # type: ignore[override]  # only the env knows all of its rewards
+        """The rewards; ``"reward"`` if none were given and there is no env."""
+        own = self.__dict__
+        parent = self._lower if own.get("_all_rewards") else None
+        keys: list[NestedKey] = own["in_keys"] if parent is None else parent.reward_keys
+        return keys
+
+    @property
+    def out_keys(self) -> list[NestedKey]:  # type: ignore[override]
+        """Where the sums are written."""
+        own = self.__dict__
+        keys: list[NestedKey] = own["out_keys"]
+        return [_sum_key(key) for key in self.in_keys] if own.get("_names_sums") else keys
+
+    @property
+    def reset_keys(self) -> list[NestedKey]:
+        """Where the masks of partial resets are."""
+        if self._reset_keys is not None:
+            return self._reset_keys
+        return list(self._below.reset_keys)
+
+    @property
+    def _below(self) -> EnvBase:
+        parent = self._lower
+        if parent is None:
+            raise StateError("RewardSum needs an env: put it into a TransformedEnv")
+        return parent
+
+    def _check_counts(self) -> None:
+        if len(self.in_keys) != len(self.out_keys):
             raise ArgumentError(
                 f"RewardSum: {len(self.in_keys)} in_keys and {len(self.out_keys)} out_keys, there must be as many"
             )
-        self.reset_keys = None if reset_keys is None else keys_of(reset_keys)
-        self.as_reward = reward_spec
-        self._all_rewards = in_keys is None
 
     def _pairs(self) -> list[tuple[NestedKey, NestedKey, torch.Size]]:
-        """Rewards, their sums, and the shape of both."""
+        """The keys of rewards and of their sums, with the shape of both."""
         own = self.__dict__
         if own.get("_known_pairs") is None:
             own["_known_pairs"] = self._find_pairs()
@@ -66,22 +99,15 @@ class RewardSum(FollowingTransform):
         self.__dict__["_known_pairs"] = None
 
     def _find_pairs(self) -> list[tuple[NestedKey, NestedKey, torch.Size]]:
-        parent = self._lower
-        if parent is None:
-            raise StateError("RewardSum needs an env: put it into a TransformedEnv")
-        if self._all_rewards:
-            own = self.__dict__
-            own["in_keys"] = parent.reward_keys
-            if len(self.out_keys) != len(self.in_keys):
-                own["out_keys"] = [_sum_key(key) for key in self.in_keys]
-        spec = parent.full_reward_spec
+        spec = self._below.full_reward_spec
+        self._check_counts()
         return [(key, out, torch.Size(spec[key].shape)) for key, out in zip(self.in_keys, self.out_keys, strict=True)]
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
-        pairs, parent = self._pairs(), self._lower
-        lead = torch.Size() if parent is None else parent._plan().lead(tensordict_reset)
-        for key, out, shape in pairs:
-            dtype = parent.full_reward_spec[key].dtype if parent is not None else None
+        below = self._below
+        lead = below._plan().lead(tensordict_reset)
+        for key, out, shape in self._pairs():
+            dtype = below.full_reward_spec[key].dtype
             zeros = torch.zeros((*lead, *shape), dtype=dtype, device=tensordict_reset.device)
             self._begin(tensordict, tensordict_reset, out, zeros)
         return tensordict_reset
@@ -94,7 +120,7 @@ class RewardSum(FollowingTransform):
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Sum the rewards of a rollout along its time, from one end of an episode to the next."""
+        """Refuse: the transform has no meaning outside an env."""
         raise NotImplementedError("RewardSum follows an env from step to step: it has no meaning outside one")
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
@@ -102,20 +128,20 @@ class RewardSum(FollowingTransform):
         return observation_spec if self.as_reward else self._declare(observation_spec)
 
     def transform_state_spec(self, state_spec: Composite) -> Composite:
-        """The state spec with what the transform reads of the step before."""
-        return state_spec if self.as_reward else self._declare(state_spec)
+        """The state spec with what the transform reads from the previous step."""
+        return self._declare(state_spec)
 
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
         """The reward spec with what the transform adds."""
         return self._declare(reward_spec) if self.as_reward else reward_spec
 
     def _declare(self, spec: Composite) -> Composite:
-        parent = self._lower
         for key, out, shape in self._pairs():
-            like = parent.full_reward_spec[key] if parent is not None else Unbounded(shape)
+            like = self._below.full_reward_spec[key]
             spec[out] = Unbounded(shape, dtype=like.dtype, device=like.device)
         return spec
 
 
 def _sum_key(reward_key: NestedKey) -> NestedKey:
-    return key_of((*path_of(reward_key)[:-1], "episode_reward"))
+    *level, name = path_of(reward_key)
+    return key_of((*level, f"episode_{name}"))

@@ -1,4 +1,4 @@
-"""Transforms of rewards, and what is made of them."""
+"""Transforms that change rewards, or derive something from them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class RewardClipping(KeyTransform):
-    """Rewards between two bounds.
+    """Clips rewards to two bounds.
 
     Args:
         clamp_min: The lower bound; None for none.
         clamp_max: The upper bound; None for none.
         in_keys: The rewards, ``"reward"`` by default.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, RewardClipping
@@ -68,7 +68,7 @@ class BinarizeReward(KeyTransform):
 
     Args:
         in_keys: The rewards, ``"reward"`` by default.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
 
     Example:
         >>> from shoal.faces.torchrl import BinarizeReward, GymEnv
@@ -92,9 +92,9 @@ class SignTransform(KeyTransform):
 
     Args:
         in_keys: The entries, ``"reward"`` by default.
-        out_keys: Where the results are, in place by default.
-        in_keys_inv: Entries of which the env gets the sign only.
-        out_keys_inv: Where callers write them.
+        out_keys: Where the results are written; in place by default.
+        in_keys_inv: Entries of which the env gets only the sign.
+        out_keys_inv: Where callers write them; ``in_keys_inv`` by default.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, SignTransform
@@ -128,10 +128,10 @@ class TargetReturn(FollowingTransform):
 
     Args:
         target_return: The return to achieve in an episode.
-        mode: ``"reduce"`` takes away every reward, ``"constant"`` does not.
+        mode: ``"reduce"`` subtracts every reward, ``"constant"`` does not.
         in_keys: The rewards, all of the env's by default.
-        out_keys: Where the targets are: ``"target_return"`` beside each reward by default.
-        reset_key: Where the mask of partial resets is; the env knows it.
+        out_keys: Where the targets are written: ``"target_return"`` beside each reward by default.
+        reset_key: Not used: the env knows where the mask of partial resets is.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, TargetReturn
@@ -198,7 +198,7 @@ class TargetReturn(FollowingTransform):
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Refuse: the transform has no meaning outside an env."""
         raise NotImplementedError("TargetReturn follows an env from step to step: it has no meaning outside one")
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
@@ -206,7 +206,7 @@ class TargetReturn(FollowingTransform):
         return self._declare(observation_spec)
 
     def transform_state_spec(self, state_spec: Composite) -> Composite:
-        """The state spec with what the transform reads of the step before."""
+        """The state spec with what the transform reads from the previous step."""
         return self._declare(state_spec)
 
     def _declare(self, spec: Composite) -> Composite:

@@ -1,4 +1,4 @@
-"""Which rows of a batch a reset or a step is about, for transforms that remember something of each."""
+"""Which rows of a batch a reset or a step concerns, for transforms that remember something about each row."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from shoal.faces.torchrl.env.keys import level_of, path_of
+from shoal.faces.torchrl.env.masks import row_mask
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def reset_mask(td: TensorDictBase | None, key: NestedKey) -> torch.Tensor | None:
-    """The mask of a partial reset that an entry goes by: the root's, or that of its own level; None for all rows.
+    """The mask of a partial reset that applies to an entry: the outermost one above it; None for all rows.
 
     Args:
         td: What the reset was given.
@@ -34,18 +35,13 @@ def reset_mask(td: TensorDictBase | None, key: NestedKey) -> torch.Tensor | None
 
 
 def step_mask(td: TensorDictBase) -> torch.Tensor | None:
-    """The rows that a step is about, None for all."""
+    """The rows that a step concerns; None for all."""
     mask: Any = td.get("_step", None)
     return None if mask is None else torch.as_tensor(mask).reshape(td.batch_size)
 
 
-def row_mask(mask: torch.Tensor, batch_size: torch.Size) -> torch.Tensor:
-    """A mask in the shape of flags as one bool per row."""
-    return mask.reshape(*batch_size, -1).any(-1)
-
-
 def rows_reset(td: TensorDictBase | None, fresh: TensorDictBase, plan: EnvPlan) -> torch.Tensor:
-    """The rows that a reset begins anew, as one bool per row."""
+    """The rows that a reset restarts, as one bool per row."""
     masks = [] if td is None else [td.get(level.reset_key, None) for level in plan.deciding]
     given = [row_mask(mask, fresh.batch_size) for mask in masks if mask is not None]
     if not given:

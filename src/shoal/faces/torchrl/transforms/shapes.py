@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _DimTransform(KeyTransform):
-    """A transform that knows how many dims are those of the batch, so that others can be counted from there."""
+    """A transform that knows how many batch dims there are, so that other dims can be counted from there."""
 
     def _outwards(self, value: torch.Tensor, lead: int) -> torch.Tensor:
         raise NotImplementedError
@@ -52,21 +52,21 @@ class _DimTransform(KeyTransform):
 
 
 def _reshaped(leaf: TensorSpec, change: Any) -> TensorSpec:
-    """A spec after a change of its shape: of its own class where the last dim means nothing, and with bounds if any."""
+    """A spec after a change of shape: bounds are kept, and so is the class unless its last dim has a meaning."""
     if leaf._event_dims or isinstance(leaf, Bounded):
         return bounded(leaf, change)
     return leaf._map(change, len(leaf.shape))
 
 
 class FlattenObservation(_DimTransform):
-    """Neighbouring dims made one.
+    """Neighbouring dims merged into one.
 
     Args:
         first_dim: The first of them, negative unless ``allow_positive_dim``.
         last_dim: The last of them.
         in_keys: The entries, ``"pixels"`` by default.
-        out_keys: Where the results are, in place by default.
-        allow_positive_dim: Whether dims may be counted from the end of the batch dims.
+        out_keys: Where the results are written; in place by default.
+        allow_positive_dim: Whether dims may be positive, counted from the end of the batch dims.
 
     Example:
         >>> import torch
@@ -97,7 +97,7 @@ class FlattenObservation(_DimTransform):
 
 
 class _OneDim(_DimTransform):
-    """A dim of size 1, which comes or goes."""
+    """A dim of size 1, to be added or removed."""
 
     def __init__(
         self,
@@ -119,15 +119,15 @@ class _OneDim(_DimTransform):
 
 
 class UnsqueezeTransform(_OneDim):
-    """A new dim of size 1; what the env reads loses it.
+    """Adds a dim of size 1, and removes it from what the env reads.
 
     Args:
-        dim: Where it is, negative unless ``allow_positive_dim``.
-        allow_positive_dim: Whether the dim may be counted from the end of the batch dims.
+        dim: Where the dim is, negative unless ``allow_positive_dim``.
+        allow_positive_dim: Whether the dim may be positive, counted from the end of the batch dims.
         in_keys: What the env returns.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
         in_keys_inv: What the env reads.
-        out_keys_inv: Where callers write it.
+        out_keys_inv: Where callers write it; ``in_keys_inv`` by default.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, UnsqueezeTransform
@@ -144,15 +144,15 @@ class UnsqueezeTransform(_OneDim):
 
 
 class SqueezeTransform(_OneDim):
-    """A dim of size 1 less; what the env reads gets it back.
+    """Removes a dim of size 1, and adds it back to what the env reads.
 
     Args:
-        dim: Which, negative unless ``allow_positive_dim``.
-        allow_positive_dim: Whether the dim may be counted from the end of the batch dims.
+        dim: Which dim, negative unless ``allow_positive_dim``.
+        allow_positive_dim: Whether the dim may be positive, counted from the end of the batch dims.
         in_keys: What the env returns.
-        out_keys: Where the results are, in place by default.
+        out_keys: Where the results are written; in place by default.
         in_keys_inv: What the env reads.
-        out_keys_inv: Where callers write it.
+        out_keys_inv: Where callers write it; ``in_keys_inv`` by default.
 
     Example:
         >>> import torch
@@ -175,15 +175,15 @@ def _check_dim(name: str, dim: int, allow_positive: bool) -> None:
 
 
 class CatTensors(Transform):
-    """Several entries as one tensor.
+    """Concatenates several entries into one tensor.
 
     Args:
         in_keys: The entries, all observations of the env by default.
-        out_key: Where the tensor is.
-        dim: The dim along which they are put together.
+        out_key: Where the tensor is written.
+        dim: The dim along which they are concatenated.
         del_keys: Whether the entries themselves are left out.
         unsqueeze_if_oor: Whether an entry that has no such dim gets one of size 1.
-        sort: Whether the entries are put together in the order of their names rather than in the given one.
+        sort: Whether the entries are sorted by name, rather than concatenated in the given order.
 
     Example:
         >>> from shoal.faces.torchrl import CatTensors, GymEnv, StepCounter
@@ -248,7 +248,7 @@ class CatTensors(Transform):
             return next_tensordict
         joined = self._joined(present, next_tensordict.ndim)
         if self.del_keys:
-            next_tensordict = next_tensordict.exclude(*(key for key in keys if key != out))
+            next_tensordict.exclude(*(key for key in keys if key != out), inplace=True)
         put(next_tensordict, out, joined)
         return next_tensordict
 
@@ -256,7 +256,7 @@ class CatTensors(Transform):
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Put entries of data outside an env together."""
+        """Concatenate entries of data outside an env."""
         return self._call(tensordict)
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
@@ -276,5 +276,5 @@ class CatTensors(Transform):
         return observation_spec
 
     def transform_state_spec(self, state_spec: Composite) -> Composite:
-        """The state spec without what is left out and nobody but transforms reads."""
+        """The state spec without the entries that are left out and that only transforms read."""
         return drop_followed(self, state_spec, self._find_keys()) if self.del_keys else state_spec

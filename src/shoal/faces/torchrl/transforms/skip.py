@@ -1,4 +1,4 @@
-"""ConditionalSkip: steps that are not taken."""
+"""ConditionalSkip: skips the steps of an env on a condition."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class ConditionalSkip(Transform):
     """Skips the step where a condition holds: the env is not stepped, observations stay, the reward is 0.
 
-    All transforms of the same `TransformedEnv` are skipped with it. Those of one around it
+    All transforms of the same `TransformedEnv` are skipped with it. Those of an outer one
     (``TransformedEnv(env, ..., auto_unwrap=False)``) see the skipped step like any other.
 
     Args:
-        cond: From the data given to ``step`` to a bool, or one per row: True to skip.
+        cond: Maps the data given to ``step`` to a bool, or to one per row: True to skip.
 
     Example:
         >>> from shoal.faces.torchrl import ConditionalSkip, GymEnv
@@ -48,5 +48,5 @@ class ConditionalSkip(Transform):
         return next_tensordict
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply it to data outside an env, where that has a meaning."""
+        """Refuse: the transform has no meaning outside an env."""
         raise NotImplementedError("ConditionalSkip decides about the steps of an env: it has no meaning outside one")

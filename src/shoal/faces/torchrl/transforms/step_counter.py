@@ -1,4 +1,4 @@
-"""StepCounter: counts the steps of an episode, and ends it when there are enough."""
+"""StepCounter: counts the steps of an episode, and ends it when there have been enough."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from shoal.errors import ArgumentError
-from shoal.faces.torchrl.env.keys import Path, key_of
+from shoal.faces.torchrl.env.keys import NestedKey, Path, key_of
 from shoal.faces.torchrl.env.masks import over
 from shoal.faces.torchrl.specs import Bounded, Composite
 from shoal.faces.torchrl.transforms.following import FollowingTransform
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class StepCounter(FollowingTransform, LevelTransform):
-    """Counts steps beside every done flag that decides about resets: 0 after a reset, one more with each step.
+    """Counts steps beside every done flag that decides on resets: 0 after a reset, one more with each step.
 
     Args:
-        max_steps: Where an episode is truncated; None never.
+        max_steps: After how many steps an episode is truncated; None for never.
         truncated_key: The flag that is set then.
-        step_count_key: Where the count is.
-        update_done: Whether ``done`` is set then too.
+        step_count_key: Where the count is written.
+        update_done: Whether ``done`` is set then as well.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, StepCounter
@@ -50,6 +50,21 @@ class StepCounter(FollowingTransform, LevelTransform):
         self.truncated_key: Any = truncated_key
         self.step_count_key: Any = step_count_key
         self.update_done = update_done
+
+    @property
+    def step_count_keys(self) -> list[NestedKey]:
+        """Where the counts are written."""
+        return self._beside_flags(self.step_count_key)
+
+    @property
+    def done_keys(self) -> list[NestedKey]:
+        """The done flags beside them."""
+        return self._beside_flags("done")
+
+    @property
+    def truncated_keys(self) -> list[NestedKey]:
+        """The flags that are set when there have been enough steps."""
+        return self._beside_flags(self.truncated_key)
 
     def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
         for level in self.levels:
@@ -85,7 +100,7 @@ class StepCounter(FollowingTransform, LevelTransform):
             self._end_below(path, reached, following)
 
     def _end_below(self, path: Path, reached: torch.Tensor, following: TensorDictBase) -> None:
-        """What ends at a level ends at those below it too."""
+        """End the levels below one that has ended."""
         for level in self.below._plan().levels:
             key = key_of((*level.path, "done"))
             is_below = len(level.path) > len(path) and level.path[: len(path)] == path
@@ -97,7 +112,7 @@ class StepCounter(FollowingTransform, LevelTransform):
         return self._declare(observation_spec)
 
     def transform_state_spec(self, state_spec: Composite) -> Composite:
-        """The state spec with what the transform reads of the step before."""
+        """The state spec with what the transform reads from the previous step."""
         return self._declare(state_spec)
 
     def _declare(self, spec: Composite) -> Composite:

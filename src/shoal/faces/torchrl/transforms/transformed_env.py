@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tensordict import TensorDictBase
 
+    from shoal.faces.torchrl.env.keys import NestedKey
     from shoal.faces.torchrl.env.plan import EnvPlan
     from shoal.faces.torchrl.specs import Composite
     from shoal.faces.torchrl.transforms.base import Transform
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 class TransformedEnv(EnvBase):
     """An env seen through transforms.
 
-    Attributes that it has not are those of the env inside.
+    Attributes that it lacks are looked up on the env inside.
 
     Args:
-        base_env: The env. One that is transformed already gives its transforms to this one.
+        base_env: The env. A `TransformedEnv` is unwrapped, and clones of its transforms come first here.
         transform: A transform, a callable, or nothing yet.
-        cache_specs: Whether the transformed specs are kept.
+        cache_specs: Whether the transformed specs are cached.
         auto_unwrap: False to wrap a transformed env as it is, with its own transforms inside it.
-        device: Where data is expected and returned, where the env's own device is anywhere.
+        device: Where data is expected and returned; the env is moved there. Its own device by default.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, StepCounter, TransformedEnv
@@ -48,7 +49,7 @@ class TransformedEnv(EnvBase):
     """
 
     _fills_skipped_rows = True
-    # The env inside may offer to be stepped as arrays, and the transforms would not see that.
+    # The env inside may offer to be stepped as arrays, but that would bypass the transforms.
     _array_env = None
 
     def __init__(
@@ -62,7 +63,8 @@ class TransformedEnv(EnvBase):
         **kwargs: Any,
     ) -> None:
         chain: Transform = Compose() if transform is None else as_transform(transform)
-        if isinstance(base_env, TransformedEnv) and auto_unwrap is not False:
+        # A subclass may reset or step in a way of its own, which would be lost.
+        if type(base_env) is TransformedEnv and auto_unwrap is not False:
             merged = Compose(base_env.transform.clone())
             chain, base_env = merged.append(chain), base_env.base_env
         if device is not None:
@@ -70,7 +72,7 @@ class TransformedEnv(EnvBase):
         super().__init__(
             batch_size=chain.transform_env_batch_size(base_env.batch_size),
             device=chain.transform_env_device(base_env.device),
-            **kwargs,
+            **{"allow_done_after_reset": base_env._allow_done_after_reset, **kwargs},
         )
         own = self.__dict__
         own["_cache_specs"] = cache_specs
@@ -82,8 +84,8 @@ class TransformedEnv(EnvBase):
         chain.set_container(self)
 
     def _install(self, chain: Transform) -> None:
-        # The modules are registered for their parameters, and kept in the dict because that is where calls find them
-        # without the detour that nn.Module takes.
+        # Registered as a module for its parameters, and kept in the dict so that calls find it without the slow
+        # attribute lookup of nn.Module.
         self._modules["transform"] = chain
         self.__dict__["_chain"] = chain
 
@@ -159,22 +161,23 @@ class TransformedEnv(EnvBase):
         return group
 
     def _complete_done(self, spec: Composite) -> None:
-        """Give every level the flags it needs, but for those that a transform has left out."""
+        """Give every level the flags it needs, except those that a transform has left out."""
         left_out = [key for key in self._base.full_done_spec.keys(True, True) if key not in spec]
-        has_flags = bool(list(spec.keys(True, True)))
+        if left_out and not list(spec.keys(True, True)):
+            return
         complete_done_spec(spec, self._default_flag())
-        for key in left_out if has_flags else ():
+        for key in left_out:
             if key in spec:
                 del spec[key]
 
     def _complete_specs(self) -> None:
-        """Nothing yet: a transform may have to be prepared before it can tell its specs."""
+        """Do nothing yet: a transform may need to be prepared before it knows its specs."""
 
     def _has_specs(self, group: Composite | None) -> bool:
         return group is not None and not group.is_empty() and (self._cache_specs or not self.__dict__["_built"])
 
     def _refresh(self) -> None:
-        """Forget the specs when those of the env below have changed."""
+        """Forget the specs if those of the env below have changed."""
         base = self._base
         if isinstance(base, TransformedEnv):
             base._refresh()
@@ -188,7 +191,7 @@ class TransformedEnv(EnvBase):
         return super()._plan()
 
     def empty_cache(self) -> None:
-        """Forget the transformed specs and what was worked out from them."""
+        """Forget the transformed specs and whatever was derived from them."""
         super().empty_cache()
         own = self.__dict__
         if "_chain" in own:
@@ -205,7 +208,7 @@ class TransformedEnv(EnvBase):
 
     @property
     def batch_size(self) -> torch.Size:
-        """That of the env inside, as the transforms leave it."""
+        """The batch size of the env inside, as the transforms leave it."""
         size: torch.Size = self.__dict__["_batch_size"]
         return size
 
@@ -214,14 +217,14 @@ class TransformedEnv(EnvBase):
         raise TensorEnvError("TransformedEnv.batch_size follows from the env inside: change that one's")
 
     def set_spec_lock_(self, mode: bool = True) -> TransformedEnv:
-        """Lock or unlock the specs, those of the env inside too."""
+        """Lock or unlock the specs, including those of the env inside."""
         self._base.set_spec_lock_(mode)
         super().set_spec_lock_(mode)
         return self
 
     @property
     def batch_locked(self) -> bool:
-        """As the env inside."""
+        """The same as for the env inside."""
         return self._base.batch_locked
 
     @batch_locked.setter
@@ -230,7 +233,7 @@ class TransformedEnv(EnvBase):
 
     @property
     def supports_set_state(self) -> bool:
-        """As the env inside."""
+        """The same as for the env inside."""
         return self._base.supports_set_state
 
     # -- reset and step -----------------------------------------------------------------------------------------------
@@ -244,43 +247,51 @@ class TransformedEnv(EnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
         chain = self._chain
-        given = chain._reset_env_preprocess(tensordict)
-        if given is not None:
-            given = given.select(*self.reset_keys, *self.state_keys, strict=False)
-            if chain.enable_inv_on_reset:
-                given = chain._inv_call(given)
+        given = None if tensordict is None else tensordict.select(*self.reset_keys, *self.state_keys, strict=False)
+        given = chain._reset_env_preprocess(given)
         fresh = self._base.reset(given, **kwargs)
-        # A reset returns what it was given, which is a selection made here: nobody else sees it change.
+        # A reset returns what it was given, here a selection made above, so no caller sees it change.
         return chain._reset(tensordict, fresh)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         chain, base = self._chain, self._base
-        given = chain._inv_call(tensordict.copy()) if chain.changes_inputs else tensordict
+        given = tensordict
+        if chain.changes_inputs:
+            given = chain._inv_call(tensordict.copy())
+            for key, value in chain.recorded.items():
+                tensordict.set(key, value)
         mask = given.get("_step", None)
         if mask is not None and not mask.any():
             return self._skipped(tensordict)
-        following = chain._step(given, base._following(given))
+        following = base._following(given)
+        for key in base._recorded_keys:
+            tensordict.set(key, given.get(key))
+        following = chain._step(given, following)
         if mask is None or mask.all():
             return following
         self._plan().complete_step(following)
         return select(mask.reshape(tensordict.batch_size), following, self._carried(tensordict))
 
+    @property
+    def _recorded_keys(self) -> list[NestedKey]:  # type: ignore[override]  # it depends on the transforms
+        return [*self._base._recorded_keys, *self._chain.recorded]
+
     # -- the rest passes through --------------------------------------------------------------------------------------
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """A random action; the env inside chooses where it has a way of its own and no transform changes actions."""
+        """A random action, chosen by the env inside if it has its own method and no transform changes actions."""
         if self._leaves_actions_to_base("rand_action"):
             return self._base.rand_action(tensordict)
         return super().rand_action(tensordict)
 
     def cardinality(self, tensordict: TensorDictBase | None = None) -> int:
-        """The number of different actions; as the env inside says, where no transform changes actions."""
+        """The number of different actions, as the env inside counts them if no transform changes actions."""
         if self._leaves_actions_to_base("cardinality"):
             return self._base.cardinality(tensordict)
         return super().cardinality(tensordict)
 
     def all_actions(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """All actions, one per row; as the env inside says, where no transform changes actions."""
+        """All actions, one per row, as the env inside lists them if no transform changes actions."""
         if self._leaves_actions_to_base("all_actions"):
             return self._base.all_actions(tensordict)
         return super().all_actions(tensordict)
@@ -314,8 +325,22 @@ class TransformedEnv(EnvBase):
         self._base.close(raise_if_closed=raise_if_closed)
 
     def set_missing_tolerance(self, mode: bool = False) -> None:
-        """Say whether transforms pass over keys that are not in the data."""
+        """Set whether transforms skip keys that are missing from the data."""
         self.transform.set_missing_tolerance(mode)
+
+    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        """The state of the transforms, and that of the env inside under ``base_env``."""
+        state = self.transform.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
+        # A batched env would have to be started to tell the state of its envs.
+        inside = TransformedEnv if isinstance(self._base, TransformedEnv) else EnvBase
+        inside.state_dict(self._base, destination=state, prefix=f"{prefix}base_env.", keep_vars=keep_vars)
+        return state
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        modules = tuple(f"{prefix}{name}." for name in self._modules)
+        for name in [name for name in state_dict if name.startswith(prefix) and not name.startswith(modules)]:
+            state_dict[f"{prefix}transform.{name.removeprefix(prefix)}"] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def to(self, device: Any, *args: Any, **kwargs: Any) -> Self:
         """Move the env and its transforms.

@@ -1,10 +1,10 @@
-"""VecNorm: observations and rewards made standard normal, by statistics that follow them.
+"""VecNorm: observations and rewards normalised to mean 0 and variance 1, by running statistics.
 
-For each entry there are a weight, a mean and a variance. What comes in counts in full and everything before it a little
-less, by ``decay``; with ``decay=1`` all count the same. The first value of all becomes 0.
+Each entry has a weight, a mean and a variance. New values count in full and everything before them a little less, by
+``decay``; with ``decay=1`` all count the same. The very first value becomes 0.
 
-The statistics are a TensorDict in the state of the transform. All envs of one `EnvCreator` share it, in whichever
-process they are, and change it one after another.
+The statistics are a TensorDict in the state of the transform. All envs of one `EnvCreator` share it, whichever process
+they are in, and take turns to change it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 
 class VecNormV2(KeyTransform):
-    """Makes entries standard normal, by statistics of all that has been seen.
+    """Normalises entries to mean 0 and variance 1, by statistics of everything seen so far.
 
     Args:
         in_keys: The entries.
-        out_keys: Where the results are, in place by default.
-        lock: Taken for compatibility: shared statistics have a lock of their own.
-        stateful: Has to be True: the statistics are kept by the transform.
-        decay: How much what was seen before counts less with each step.
-        eps: The least standard deviation that is divided by.
-        shared_data: Statistics to begin with; shared, if they are mapped from files.
-        reduce_batch_dims: Whether all rows of a batch have the same statistics; otherwise each has its own.
+        out_keys: Where the results are written; in place by default.
+        lock: Accepted for compatibility: shared statistics have a lock of their own.
+        stateful: Must be True: the statistics are kept by the transform.
+        decay: The factor by which the weight of earlier values shrinks with each step.
+        eps: The smallest standard deviation to divide by.
+        shared_data: Statistics to begin with; shared if they are mapped from files.
+        reduce_batch_dims: Whether all rows of a batch share their statistics; otherwise each row has its own.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, VecNormV2
@@ -98,7 +98,7 @@ class VecNormV2(KeyTransform):
         return tensordict_reset
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Take data outside an env into account, and make it standard normal."""
+        """Update the statistics with data outside an env, and normalise it."""
         return self._call(tensordict)
 
     def _normalise(self, td: TensorDictBase, key: NestedKey, out: NestedKey, mask: torch.Tensor | None) -> None:
@@ -111,7 +111,7 @@ class VecNormV2(KeyTransform):
         name = self._prepare(key, value, td.ndim)
         with self._statistics.locked() as tensors:
             statistics = tensors.get(name)
-            if self.training and not self.is_frozen:
+            if not self.is_frozen:
                 _update(statistics, value, mask, self.decay)
             loc, scale = statistics.get("loc").clone(), self._scale_of(statistics)
         put(td, out, (value - loc) / scale)
@@ -121,7 +121,7 @@ class VecNormV2(KeyTransform):
         return scale
 
     def _prepare(self, key: NestedKey, value: torch.Tensor, lead: int) -> str:
-        """The name of an entry's statistics, which are made at the first sight of it."""
+        """The name of an entry's statistics, which are created when it is first seen."""
         name = ".".join(path_of(key))
         if self._statistics.tensors.get(name, None) is None:
             shape = self._shape_of(key, value, lead)
@@ -143,17 +143,17 @@ class VecNormV2(KeyTransform):
     # -- statistics ---------------------------------------------------------------------------------------------------
 
     def freeze(self) -> Self:
-        """Leave the statistics as they are from now on."""
+        """Stop updating the statistics."""
         self.is_frozen = True
         return self
 
     def unfreeze(self) -> Self:
-        """Let the statistics follow the data again."""
+        """Update the statistics again."""
         self.is_frozen = False
         return self
 
     def frozen_copy(self) -> Self:
-        """A copy that has the same statistics, which others may change, and never changes them itself."""
+        """A copy that shares the statistics, which others may change, but never changes them itself."""
         return self.clone().freeze()
 
     @property
@@ -163,7 +163,7 @@ class VecNormV2(KeyTransform):
 
     @property
     def standard_normal(self) -> bool:
-        """Always: ``loc`` and ``scale`` are a mean and a standard deviation."""
+        """Always True: ``loc`` and ``scale`` are a mean and a standard deviation."""
         return True
 
     @property
@@ -186,7 +186,7 @@ class VecNormV2(KeyTransform):
         return out
 
     def denorm(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Data as it was before, by the statistics of now."""
+        """Undo the normalisation of data, by the current statistics."""
         loc, scale = self.loc, self.scale
         for key, out in zip(self.in_keys, self.out_keys, strict=True):
             value = tensordict.get(out, None)
@@ -195,7 +195,7 @@ class VecNormV2(KeyTransform):
         return tensordict
 
     def to_observation_norm(self) -> Compose | ObservationNorm:
-        """The same change of data by the statistics of now, which it keeps."""
+        """The same normalisation, with the statistics fixed at their current values."""
         loc, scale = self.loc, self.scale
         made = [
             ObservationNorm(loc.get(key), scale.get(key), [key], [out], standard_normal=True, eps=self.eps)
@@ -209,7 +209,7 @@ class VecNormV2(KeyTransform):
         return self._statistics.tensors
 
     def set_extra_state(self, state: Any) -> None:
-        """Take statistics: for one's own if their memory can be shared, their values otherwise."""
+        """Adopt statistics: the tensors themselves if they are mapped from files, otherwise their values."""
         self._statistics.take(state)
 
     # -- specs --------------------------------------------------------------------------------------------------------
@@ -220,10 +220,10 @@ class VecNormV2(KeyTransform):
 
 
 def _update(statistics: TensorDictBase, value: torch.Tensor, mask: torch.Tensor | None, decay: float) -> None:
-    """Take values into account, in place."""
+    """Update the statistics with values, in place."""
     loc, var, count = (statistics.get(name) for name in ("loc", "var", "count"))
     value = value.detach()
-    shared = tuple(range(value.ndim - loc.ndim))  # rows that have their statistics in common
+    shared = tuple(range(value.ndim - loc.ndim))  # dims of rows that share their statistics
     seen = torch.ones_like(value) if mask is None else over(mask, value).expand(value.shape).to(value.dtype)
     number = seen.sum(shared) if shared else seen
     mean = ((value * seen).sum(shared) if shared else value) / number.clamp_min(1)
@@ -241,22 +241,22 @@ def _update(statistics: TensorDictBase, value: torch.Tensor, mask: torch.Tensor 
 
 
 def _in_shape(weight: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """A weight that is the same along the dims of a value, once along them."""
+    """A weight reduced to this shape: it is the same all along the dims of a value, so one element is enough."""
     for dim, size in enumerate(shape):
         weight = weight.narrow(dim, 0, size)
     return weight
 
 
 class VecNorm(VecNormV2):
-    """Makes entries standard normal, by statistics of all rows of all that has been seen.
+    """Normalises entries to mean 0 and variance 1, by statistics of all rows seen so far.
 
     Args:
         in_keys: The entries, ``"observation"`` and ``"reward"`` by default.
-        out_keys: Where the results are, in place by default.
-        shared_td: Statistics to begin with; shared, if they are mapped from files.
-        lock: Taken for compatibility: shared statistics have a lock of their own.
-        decay: How much what was seen before counts less with each step.
-        eps: The least standard deviation that is divided by.
+        out_keys: Where the results are written; in place by default.
+        shared_td: Statistics to begin with; shared if they are mapped from files.
+        lock: Accepted for compatibility: shared statistics have a lock of their own.
+        decay: The factor by which the weight of earlier values shrinks with each step.
+        eps: The smallest standard deviation to divide by.
         shapes: The shape of each entry's statistics, if that is not the shape of one row.
         new_api: Whether each row of a batch has statistics of its own, as with `VecNormV2`.
 

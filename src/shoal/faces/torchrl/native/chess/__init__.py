@@ -1,6 +1,6 @@
 """Chess, on python-chess.
 
-vocabulary   all moves there can be, in standard algebraic notation, each with an index
+vocabulary   all possible moves, in standard algebraic notation, each with an index
 legal        the legal moves of a position, named and indexed
 position     a position: its board, its legal moves, how it ended, and its texts
 pixels       a position as a picture

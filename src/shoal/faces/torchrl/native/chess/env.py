@@ -25,30 +25,30 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.native.chess.position import Position
     from shoal.faces.torchrl.specs import TensorSpec
 
-# No position is known to have more than 218 legal moves; one place more says where they end.
+# No position is known to have more than 218 legal moves; one extra place shows where they end.
 _MOST_MOVES = 219
 _RECENT = 4096
 _STATES = ("pgn", "fen")
 
 
 class ChessEnv(EnvBase):
-    """Chess between two players who share one interface: who is to move, moves.
+    """Chess between two players who share one interface: every step is a move by the side to move.
 
-    An action is the index of a move's name in ``san_moves``. Who mates gets 1, a move that ends the game in a draw (no
-    moves left, too little material, fifty moves without progress, five times the same position) 0.5, all others 0.
+    An action is the index of a move's name in ``san_moves``. A move gets 1 for mate, 0.5 for ending the game in a draw
+    (stalemate, insufficient material, the fifty-move rule, fivefold repetition), and otherwise 0.
 
     With ``mask_actions`` the constructor returns the env inside a `TransformedEnv` with an `ActionMask`, so that random
     actions are legal; the env itself is its ``base_env``.
 
     Args:
-        stateful: Whether the env keeps the game. Without, the game is in the data (``include_fen`` or ``include_pgn``)
+        stateful: Whether the env keeps the game. If not, the game is in the data (``include_fen`` or ``include_pgn``)
             and a step takes any batch of games.
-        include_san: Whether ``"san"`` tells the last move, ``"<start>"`` before the first.
-        include_fen: Whether ``"fen"`` tells the position, in Forsyth-Edwards notation.
-        include_pgn: Whether ``"pgn"`` tells the game, in portable game notation.
-        include_legal_moves: Whether ``"legal_moves"`` lists the legal actions, filled up with ``len(san_moves)``.
+        include_san: Whether ``"san"`` holds the last move, ``"<start>"`` before the first.
+        include_fen: Whether ``"fen"`` holds the position, in Forsyth-Edwards notation.
+        include_pgn: Whether ``"pgn"`` holds the game, in portable game notation.
+        include_legal_moves: Whether ``"legal_moves"`` lists the legal actions, padded with ``len(san_moves)``.
         include_hash: Whether each of these texts has a hash beside it: ``"fen_hash"`` and so on, 32 bytes.
-        include_hash_inv: Whether a hash that the env has written can stand for its text in the data given to it.
+        include_hash_inv: Whether a hash that the env has written can stand in for its text in the data it is given.
         mask_actions: Whether ``"action_mask"`` says which actions are legal.
         pixels: Whether ``"pixels"`` shows the board, which needs ``shoal[chess-pixels]``.
 
@@ -108,7 +108,7 @@ class ChessEnv(EnvBase):
             raise ArgumentError("ChessEnv: include_hash_inv needs include_hash")
 
     def _makers_of(self, legal_moves: bool, pixels: bool) -> dict[str, Callable[[Position], torch.Tensor]]:
-        """How the entries that are tensors are made of a position."""
+        """How to make each tensor entry from a position."""
         makers: dict[str, Callable[[Position], torch.Tensor]] = {"turn": _turn_of}
         if self.mask_actions:
             makers["action_mask"] = _mask_of
@@ -142,7 +142,7 @@ class ChessEnv(EnvBase):
         self.reward_spec = Unbounded((1,))
 
     def _state_names(self) -> list[str]:
-        """What a game can be read from."""
+        """The entries that a game can be read from."""
         texts = [name for name in _STATES if name in self._texts]
         hashes = [f"{name}_hash" for name in texts if name in self._hashes]
         return texts + (hashes if self.include_hash_inv else [])
@@ -196,7 +196,7 @@ class ChessEnv(EnvBase):
         return build(following, size)
 
     def _observed(self, positions: Sequence[Position], names: Sequence[str], size: torch.Size) -> dict[str, Any]:
-        """What is seen of positions, and kept of them."""
+        """The observations of positions, which are also remembered."""
         if self.stateful:
             self.__dict__["_position"] = positions[0]
         observed: dict[str, Any] = {
@@ -221,7 +221,7 @@ class ChessEnv(EnvBase):
     # -- games in data ------------------------------------------------------------------------------------------------
 
     def _remember(self, text: str, position: Position) -> None:
-        """Keep a position that the next step will ask for, by its text."""
+        """Keep a position under its text, by which the next step will ask for it."""
         recent = self._recent
         recent[text] = position
         recent.move_to_end(text)
@@ -229,7 +229,7 @@ class ChessEnv(EnvBase):
             recent.popitem(last=False)
 
     def _positions(self, td: TensorDictBase) -> list[Position]:
-        """The positions that data tells, one per row."""
+        """The positions that data describes, one per row."""
         told = {name: self._told(td, name) for name in _STATES}
         games, boards = told["pgn"], told["fen"]
         if games is None and boards is None:
@@ -243,7 +243,7 @@ class ChessEnv(EnvBase):
         ]
 
     def _position_of(self, pgn: str | None, fen: str | None) -> Position:
-        """The position at the end of a game, which knows more than its text does; unless that is another position."""
+        """The position at the end of a game, which knows its past; the FEN's if there is no game, or they differ."""
         if pgn is not None:
             position = self._recalled(pgn, self._rules.Position.from_pgn)
             if fen is None or position.fen == fen:
@@ -293,8 +293,8 @@ class ChessEnv(EnvBase):
         """The names of the legal moves.
 
         Args:
-            tensordict: A position, where it is not the env's own.
-            uci: Whether to tell squares (``"e2e4"``) and not names (``"e4"``).
+            tensordict: Data that describes a position; the env's own position if it does not.
+            uci: Whether to return squares (``"e2e4"``) rather than names (``"e4"``).
         """
         legal = self._one_position(tensordict, "get_legal_moves").legal
         if uci:
@@ -312,7 +312,7 @@ class ChessEnv(EnvBase):
         return TensorDict({"action": torch.tensor(legal, dtype=torch.int64)}, [len(legal)])
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write a random legal move into ``tensordict``; the empty name where the game is over."""
+        """Write a random legal move into ``tensordict``; the empty name if the game is over."""
         if tensordict is None:
             tensordict = TensorDict({}, [])
         if self.stateful:
@@ -324,7 +324,7 @@ class ChessEnv(EnvBase):
         return tensordict.set("action", torch.tensor([_draw(p) for p in positions]).reshape(tensordict.batch_size))
 
     def _set_seed(self, seed: int | None) -> None:
-        """Nothing here is random."""
+        """Do nothing: nothing here is random."""
 
 
 def _rules(pixels: bool) -> Any:

@@ -1,7 +1,7 @@
 """The legal moves of a position, each under the action that stands for it.
 
-A name needs to know whether a move gives check, which takes playing it. Few moves can: those that end in line with the
-king, or leave a line on which a piece behind them sees it. Only these are tried.
+The name of a move says whether it gives check, and to find that out the move must be played. Few moves can give check:
+those that end in line with the king, or leave a line on which a piece behind them attacks it. Only these are tried.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def named_moves(board: chess.Board) -> dict[str, chess.Move]:
 
 
 def _plain_name(board: chess.Board, move: chess.Move, piece: int, origins: list[int]) -> str:
-    """The name of a move without the sign of a check."""
+    """The name of a move without the mark for check or mate."""
     if piece == chess.KING and board.is_castling(move):
         return "O-O-O" if board.is_queenside_castling(move) else "O-O"
     origin, target = move.from_square, chess.SQUARE_NAMES[move.to_square]
@@ -54,7 +54,7 @@ def _plain_name(board: chess.Board, move: chess.Move, piece: int, origins: list[
 
 
 def _told_apart(origin: int, origins: list[int]) -> str:
-    """As much of the origin of a piece as tells it from the others of its kind that can go to the same square."""
+    """As much of a piece's origin as tells it apart from others of its kind that can go to the same square."""
     if len(origins) == 1:
         return ""
     others = [square for square in origins if square != origin]
@@ -72,14 +72,14 @@ class _Suspects:
         us = board.turn
         king = board.king(not us)
         self._king = king
-        # No game comes to it, but a position may be set up so: whatever does not end that check gives check.
+        # Impossible in a game, but a position may be set up like this; a move that does not end the check gives check.
         self._is_in_check_already = king is not None and board.was_into_check()
         self._sliders = board.occupied_co[us] & (board.bishops | board.rooks | board.queens)
         self._knight_squares = 0 if king is None else chess.BB_KNIGHT_ATTACKS[king]
         self._pawn_squares = 0 if king is None else chess.BB_PAWN_ATTACKS[not us][king]
 
     def may_check(self, move: chess.Move, piece: int) -> bool:
-        """Whether it has to be tried; never False for a move that gives check."""
+        """Whether a move has to be tried; never False for a move that gives check."""
         king = self._king
         if king is None:
             return False
@@ -91,7 +91,7 @@ class _Suspects:
         if piece == chess.KNIGHT:
             return bool(self._knight_squares & chess.BB_SQUARES[target])
         if piece == chess.PAWN:
-            # A capture in passing takes two pieces off their lines.
+            # An en passant capture takes two pieces off their lines.
             return target == self._board.ep_square or bool(self._pawn_squares & chess.BB_SQUARES[target])
         if piece == chess.KING:
             return bool(self._board.is_castling(move))

@@ -1,8 +1,8 @@
 """A position as a picture.
 
-python-chess draws a board as SVG, and cairo makes pixels of that, which takes a tenth of a second. Squares do not touch
-each other, so it is done once for a board that has every piece on a light and on a dark square; all pictures are put
-together from its squares.
+python-chess draws a board as SVG, and cairo renders that to pixels, which takes a tenth of a second. Squares do not
+overlap, so this is done once, for a board that has every piece on a light and on a dark square; all pictures are
+assembled from its squares.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MARGIN, _SIDE = 15, 45
 
 
 def check_pixels() -> None:
-    """Refuse to promise pictures that cannot be made."""
+    """Raise an error if pictures cannot be made here."""
     try:
         import cairosvg.surface  # noqa: F401
     except (ImportError, OSError) as error:  # an OSError where the cairo library itself is missing
@@ -88,5 +88,5 @@ def rendered(board: chess.Board) -> Pixels:
     width, height, stride = surface.get_width(), surface.get_height(), surface.get_stride()
     pixels = np.frombuffer(surface.get_data(), np.uint32)
     numbers = pixels.reshape(height, stride // 4)[:, :width]
-    # Cairo keeps a pixel as one number: alpha, red, green, blue. The board covers everything, nothing shines through.
+    # Cairo packs a pixel into one number: alpha, red, green, blue. The board is opaque, so alpha can be dropped.
     return np.stack([(numbers >> shift & 0xFF).astype(np.uint8) for shift in (16, 8, 0)])

@@ -1,4 +1,4 @@
-"""A position of a game of chess: where it came from, what can be played, how it has ended, and its texts."""
+"""A position of a chess game: how it came about, what can be played, how it has ended, and its texts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TAGS = ("Event", "Site", "Date", "Round", "White", "Black")
 
 
 class IllegalMove(ActionError, chess.IllegalMoveError):
-    """An action that is no legal move in this position."""
+    """An action that is not a legal move in this position."""
 
 
 class Position:
-    """A position, with the moves that led to it. It does not change.
+    """An immutable position, with the moves that led to it.
 
     Args:
-        board: The board, which nobody else changes.
+        board: The board, which nobody else may change.
         start: The FEN of the first position of the game.
         names: The moves played since, in standard algebraic notation.
     """
@@ -75,12 +75,12 @@ class Position:
 
     @property
     def is_white_to_move(self) -> bool:
-        """Whose turn it is."""
+        """Whether it is White's turn."""
         return bool(self.board.turn)
 
     @cached_property
     def value(self) -> float | None:
-        """What the last move was worth to who made it, if it ended the game: 1 for mate, 0.5 for a draw."""
+        """What the last move was worth to its player, if it ended the game: 1 for mate, 0.5 for a draw."""
         board = self.board
         if not self.legal:
             return WIN if board.is_check() else DRAW
@@ -91,11 +91,11 @@ class Position:
         """The position after a move.
 
         Args:
-            action: The move; its name may say less of a check, or more of where the piece comes from, than it should.
+            action: The move; its name may leave out a check, or say more about the piece's origin than it has to.
             keeps_past: Whether the new position knows how it came about.
 
         Raises:
-            IllegalMove: It cannot be played here.
+            IllegalMove: The move cannot be played here.
         """
         move = self.legal.get(action) or self._meant(action)
         board = self.board.copy(stack=keeps_past)
@@ -106,7 +106,7 @@ class Position:
         return Position(board, board.fen())
 
     def _meant(self, action: int) -> chess.Move:
-        """The legal move that a name means which is not the one it should have."""
+        """The legal move that a name means although it is not exactly the name of that move."""
         names = san_vocabulary()
         name = names[action] if 0 <= action < len(names) else None
         try:
@@ -124,7 +124,7 @@ class Position:
 
     @property
     def san(self) -> str:
-        """The last move that is known."""
+        """The last known move."""
         return self.names[-1] if self.names else START
 
     @cached_property
@@ -138,7 +138,7 @@ class Position:
         return "\n".join([*tags, "", " ".join([*self._numbered(), result])])
 
     def _numbered(self) -> list[str]:
-        """The moves with their numbers: before each of white's, and before the first if it is black's."""
+        """The moves with their numbers: before each of White's, and before the first if it is Black's."""
         _, turn, *_, number = self.start.split()
         count = int(number) * 2 + (turn == "b")
         words = []

@@ -1,8 +1,9 @@
-"""All moves there can be, in standard algebraic notation.
+"""All possible moves, in standard algebraic notation.
 
-Which names a move needs depends on the other pieces that could go to the same square: none, the file it comes from, its
-rank, or both. A name is in the list when some position asks for it. Each is there three times: plain, with ``+`` for
-check and with ``#`` for mate. The list is sorted by length and then by character, and ends with an empty name.
+How much of its origin a move names depends on the other pieces that could go to the same square: nothing, the file it
+comes from, its rank, or both. A name is in the list if some position calls for it. Each is there three times: plain,
+with ``+`` for check and with ``#`` for mate. The list is sorted by length and then by character, and ends with an empty
+name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _INNER = range(2, 8)
 
 @cache
 def san_vocabulary() -> tuple[str, ...]:
-    """The names of all moves; the place of a name is the action that stands for it.
+    """The names of all moves; the index of a name is the action that stands for it.
 
     Example:
         >>> from shoal.faces.torchrl.native.chess import san_vocabulary
@@ -56,7 +57,7 @@ def _pawn_moves(file: int, rank: int) -> Iterator[str]:
 
 
 def _origins(file: int, rank: int) -> Iterator[str]:
-    """What may stand before the square a piece goes to: the piece, and as much of its origin as is needed."""
+    """What may come before the square that a piece goes to: the piece, and as much of its origin as is needed."""
     yield from "BKNQR"
     for from_file in _SIDE:
         yield from (f"{piece}{_FILES[from_file - 1]}" for piece in _told_by_file(abs(from_file - file), file, rank))
