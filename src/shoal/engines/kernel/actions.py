@@ -17,12 +17,15 @@ _ACTIONS = 2  # the word of a call that says where the array object is
 class ActionIntake:
     """Copies batches of actions into a column if every value is in range.
 
-    It accepts only arrays with exactly the column's dtype and shape. For anything else it returns False, and the pool
-    goes the long way, which casts or explains.
+    It accepts only arrays with exactly the column's shape, and with its dtype or a smaller one of the same kind, such
+    as the float32 of most policies where the column is float64. For anything else it returns False, and the pool goes
+    the long way, which casts or explains.
     """
 
     def __init__(self, leaf: Leaf, column: np.ndarray[Any, Any], *, bounded: bool) -> None:
         self._dtype = column.dtype
+        numbers = [np.dtype(code) for code in np.typecodes["AllInteger"] + np.typecodes["Float"]]
+        self._smaller = frozenset(d for d in numbers if d.kind == self._dtype.kind and np.can_cast(d, self._dtype))
         self._shape = column.shape
         self._column = column  # written to by address, so it has to stay alive
         is_bounded = bounded or column.dtype.kind != "f"
@@ -38,7 +41,11 @@ class ActionIntake:
 
     def __call__(self, action: Any) -> bool:
         """Take the actions; returns False, and takes nothing, if they need a closer look."""
-        if not (action.__class__ is np.ndarray and action.dtype is self._dtype and action.shape == self._shape):
+        if action.__class__ is not np.ndarray or action.shape != self._shape:
             return False
+        if action.dtype is not self._dtype:
+            if action.dtype not in self._smaller:
+                return False
+            action = action.astype(self._dtype)
         self._block[_ACTIONS] = id(action)
         return not self._run()

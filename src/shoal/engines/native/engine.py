@@ -112,11 +112,13 @@ class NativeEngine:
         if not has_numba():
             return
         from shoal.engines.kernel.actions import ActionIntake
-        from shoal.engines.native.oddity import odd_rows
+        from shoal.engines.native.oddity import FLOATS, odd_rows
 
         self.has_odd_rows = odd_rows(self.rows)
         action, column = self.spec.action, self.rows.action[0]
-        if action.is_single and column is not None and column.size:
+        if not action.is_single or column is None or not column.size:
+            return
+        if column.dtype.kind in "biu" or column.dtype in FLOATS:
             self.take = ActionIntake(action.leaves[0], column, bounded=self.config.bounded_actions)
 
     # ------------------------------------------------------------------ commands

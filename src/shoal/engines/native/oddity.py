@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from shoal.arrays import Rows
 
-_COMPILED = (np.dtype(np.float32), np.dtype(np.float64))
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))  # those that compiled code can read
 
 
 def odd_rows(rows: Rows) -> Callable[[int], bool] | None:
     """A function that says whether a block holds NaN or a reward that is not finite; None for unusual columns."""
     obs, finals = ([column for column in columns if column is not None] for columns in (rows.obs, rows.final))
-    if any(column.dtype.kind in "fc" and column.dtype not in _COMPILED for column in obs):
+    if any(column.dtype.kind in "fc" and column.dtype not in FLOATS for column in obs):
         return None
     floats = [column for column in obs if column.dtype.kind == "f"]
     refuse_infinite = own_function("refuse_infinite")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shoal.envs.mujoco.compiled import RowCode
 from shoal.envs.mujoco.robot import Robot, all_finite, clip, interval, norm, square_sum
 
 if TYPE_CHECKING:
@@ -143,3 +144,22 @@ class Ant(Robot):
             xy = d.after
         d.info["x_position"], d.info["y_position"] = xy.T
         d.info["distance_from_origin"] = norm(xy)
+
+    def row_code(self) -> RowCode:
+        """Compiled code for its rows."""
+        is_old, pays, ends = self.version == 4, self._pays_for_contact, bool(self.terminate_when_unhealthy)
+        num_bodies, first_seen = int(self.compiled.nbody), 6 * self._first_body
+        weights = (self.dt, 1.0 if is_old else self.forward_reward_weight, self.healthy_reward)
+        body = (num_bodies, self.body_id(self._main_body), is_old)
+        forces = (self.contact_cost_weight, *self._forces, first_seen)
+        speeds = (self._hidden, -np.inf, np.inf, self.ctrl_cost_weight)
+        told = (
+            *("x_position", "y_position", "distance_from_origin", "x_velocity", "y_velocity"),
+            *("reward_forward", "forward_reward" if is_old else None),
+            None if is_old and pays else "reward_ctrl",
+            "reward_survive",
+            "reward_contact" if not is_old else "reward_ctrl" if pays else None,
+        )
+        seen = 6 * num_bodies - first_seen if self._sees_contact else 0
+        numbers = (*speeds, *weights, is_old and ends, ends, *self._z, *body, *forces)
+        return RowCode("ant_rows", numbers, told, self.nq - self._hidden + self.nv + seen)

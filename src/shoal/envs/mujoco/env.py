@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import mujoco
     from gymnasium import Space
 
+    from shoal.envs.mujoco.compiled import RowCode
     from shoal.envs.mujoco.drawing import Camera
     from shoal.envs.mujoco.sim import Sims
     from shoal.native import Array, BatchSim
@@ -176,6 +177,10 @@ class MujocoEnv(NativeEnv):
         ``batch.expand("body_mass")`` is an array with a row per env, and ``batch.body("pole").mass = masses`` writes to
         it; ``batch.set_const()`` follows.
         """
+
+    def row_code(self) -> RowCode | None:
+        """Compiled code that writes the same rows as the methods above; None for most kinds."""
+        return None
 
     # ------------------------------------------------------------------ what follows from the model
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shoal.envs.mujoco.compiled import RowCode
 from shoal.envs.mujoco.robot import Robot, clip, interval, square_sum
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ class HalfCheetah(Robot):
         """Report its position."""
         if not d.is_reset or self.version == 5:
             d.info["x_position"] = d.qpos[:, 0]
+
+    def row_code(self) -> RowCode | None:
+        """Compiled code for its rows."""
+        told = ("x_position", None, "x_velocity", self._run, "reward_ctrl", None)
+        return _runner_code(self, told, hidden=self._hidden)
 
 
 class _Upright(Robot):
@@ -156,6 +162,22 @@ class _Upright(Robot):
         elif not d.is_reset:
             d.info["x_position"] = d.qpos[:, 0]
 
+    def _row_code(
+        self, z: tuple[float, float], angle: tuple[float, float], state: tuple[float, float] | None = None
+    ) -> RowCode | None:
+        is_old = self.version == 4
+        told = ("x_position", "z_distance_from_origin", "x_velocity", "reward_forward", "reward_ctrl", "reward_survive")
+        ends = bool(self.terminate_when_unhealthy)
+        return _runner_code(
+            self,
+            (told[0], None, told[2], None, None, None) if is_old else told,
+            hidden=self._hidden,
+            velocity=self._velocity,
+            survival=(self.healthy_reward, is_old and ends, ends),
+            ranges=(z, angle),
+            state=state,
+        )
+
 
 class Hopper(_Upright):
     """Hops on one leg.
@@ -195,6 +217,10 @@ class Hopper(_Upright):
         is_healthy: Array = is_sound & _within(self._z, d.qpos[:, 1]) & _within(self._angle, d.qpos[:, 2])
         return is_healthy
 
+    def row_code(self) -> RowCode | None:
+        """Compiled code for its rows."""
+        return self._row_code(self._z, self._angle, self._state)
+
 
 class Walker2d(_Upright):
     """Walks on two legs.
@@ -229,7 +255,33 @@ class Walker2d(_Upright):
         """Whether height and angle are in range."""
         return _within(self._z, d.qpos[:, 1]) & _within(self._angle, d.qpos[:, 2])
 
+    def row_code(self) -> RowCode | None:
+        """Compiled code for its rows."""
+        return self._row_code(self._z, self._angle)
+
 
 def _within(bounds: tuple[float, float], values: Array) -> Array:
     inside: Array = (bounds[0] < values) & (values < bounds[1])
     return inside
+
+
+_ANY = (-float("inf"), float("inf"))
+
+
+def _runner_code(
+    robot: HalfCheetah | _Upright,
+    told: tuple[str | None, ...],
+    *,
+    hidden: int,
+    velocity: tuple[float, float] = _ANY,
+    survival: tuple[float, bool, bool] = (0.0, False, False),
+    ranges: tuple[tuple[float, float], tuple[float, float]] = (_ANY, _ANY),
+    state: tuple[float, float] | None = None,
+) -> RowCode | None:
+    """Code for a runner; None for a model that has no height and angle to look at."""
+    if robot.nq < 3:
+        return None
+    weights = (robot.dt, robot.forward_reward_weight)
+    switches = (*survival, state is not None, float(robot.qpos0[1]))
+    numbers = (hidden, *velocity, robot.ctrl_cost_weight, *weights, *switches, *ranges[0], *ranges[1], *(state or _ANY))
+    return RowCode("runner_rows", numbers, told, robot.nq - hidden + robot.nv)

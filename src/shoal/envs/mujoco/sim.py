@@ -13,6 +13,7 @@ from mujoco import mjMAXVAL, mjtStage
 from mujoco.batch import MODEL_FIELDS, Batch, SimulationError
 
 from shoal.arrays import span
+from shoal.envs.mujoco.compiled import CompiledRows, code_for
 from shoal.envs.mujoco.contact_forces import FIELDS as CONTACT_FIELDS
 from shoal.envs.mujoco.env import MujocoEnv
 from shoal.envs.mujoco.view import MujocoView
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _STATE = ("time", "qpos", "qvel", "act", "ctrl", "mocap_pos", "mocap_quat", "userdata")
 _ALL = slice(None)
+_STATE_ONLY = mjtStage.mjSTAGE_NONE.value
 _MOST_NEIGHBOURS = 64
 _PLAIN = frozenset({int, float, bool})  # numpy's numbers are left out: a sum over all envs by mistake is one of them
 
@@ -129,11 +131,18 @@ class MujocoSim:
             name: self.batch.expand(name) for name in MODEL_FIELDS if self.batch.expanded(name) is not None
         }
         self._neighbours: dict[tuple[Any, Any], dict[str, Array]] = {}
+        self.batch.reset(stage=_STATE_ONLY)
+        # What a reset makes of each simulation; copying that takes a tenth of the time. It is not all if derived fields
+        # are kept, and may not stay the same if models differ.
+        self._initial = None if self._is_persistent or self._own_model else self.batch.state.copy()
         self.batch.forward()
         tracked = kind.track(self._sims(_ALL))
         self._tracked = None if tracked is None else np.array(tracked, np.float64)
         if self._tracked is not None and self._tracked.shape[:1] != (num_envs,):
             raise SpecError(f"{type(kind).__name__}.track: expected {num_envs} rows, got {self._tracked.shape}")
+        self._compiled: CompiledRows | None = None
+        if self._tracked is not None and (code := code_for(kind, tree)) is not None:
+            self._compiled = CompiledRows(code, kind, self.arrays, self._tracked)
 
     # ------------------------------------------------------------------ resets and steps
 
@@ -143,7 +152,10 @@ class MujocoSim:
         """Begin episodes where the env's ``start`` says."""
         self.generators.seed(seeds)
         self.seeds.update(seeds)
-        self.batch.reset(ids, stage=mjtStage.mjSTAGE_NONE.value)
+        if self._initial is None:
+            self.batch.reset(ids, stage=_STATE_ONLY)
+        else:
+            self.batch.state[ids] = self._initial[ids]
         errors = self._begin(ids)
         errors.update(self._unusable(_without(ids, errors)))
         errors.update(self._run(self.batch.forward, _without(ids, errors)))
@@ -179,10 +191,18 @@ class MujocoSim:
         self._ctrl[which] = action[0][which]
         errors = self._advance(ids, self.kind.frame_skip)
         if errors:
-            good = _without(np.arange(len(self._ctrl), dtype=np.int32) if ids is None else ids, errors)
-            which = span(good) or good
+            ids = _without(np.arange(len(self._ctrl), dtype=np.int32) if ids is None else ids, errors)
+            which = span(ids) or ids
+        if self._compiled is None:
+            self._write_rows(which, action[0], out)
+        else:
+            self._compiled.write(ids, action[0], out)
+        return errors
+
+    def _write_rows(self, which: Any, action: Array, out: Columns) -> None:
+        """Have the kind's own methods observe and reward a step."""
         d = self._sims(which)
-        d.action = action[0][which]
+        d.action = action[which]
         count = (len(d.action),)
         if self._tracked is not None:
             d.before = self._tracked[which]
@@ -192,7 +212,6 @@ class MujocoSim:
         if self.ends:
             out.terminated[which] = self._one_each(self.kind.terminated(d), count, "terminated")
         self._observe(d, which, count, out)
-        return errors
 
     def _sims(self, which: slice | Ids) -> Sims:
         """The envs of a step. Neighbours tend to be stepped together again, so views of their rows are kept."""
@@ -289,7 +308,7 @@ class MujocoSim:
         if drawer is not None:
             drawer.close()
         self.__dict__.pop("batch", None)
-        self.arrays, self._neighbours = {}, {}
+        self.arrays, self._neighbours, self._compiled = {}, {}, None
 
 
 def first_observation(kind: MujocoEnv) -> Any:
