@@ -4,7 +4,8 @@ SHELL := bash
 
 PYTHON ?= python3
 EXTRAS ?= dev,kernels,torch,chess-pixels
-BENCH_EXTRAS ?= cli,envs,kernels,monitor
+RUN_EXTRAS ?= cli,collect,envs,kernels
+BENCH_EXTRAS ?= atari,cli,envs,kernels,monitor,mujoco
 # gymnax needs six and does not say so.
 BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch envpool==1.2.5 gymnax six matplotlib rich
 # Asks for a dozen libraries that its agents do not import; torch and Gymnasium, which they do, are here already.
@@ -27,7 +28,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/.installed ## collect 200,000 steps of 64 CartPoles into build/, and print where they are and the speed
+run: $(VENV)/.runs ## collect 200,000 steps of 64 CartPoles into build/, and print where they are and the speed
 	@$(BIN)/shoal collect CartPole-v1 --num-envs 64 --steps 200_000 --out build/cartpole --overwrite
 
 # pytest exits with 5 when no test is marked slow, which is fine.
@@ -51,6 +52,11 @@ bench: $(BENCH_VENV)/.installed ## compare with peers, in a virtual environment 
 bench-compiled: $(BENCH_VENV)/.installed ## compare compiled envs with EnvPool and others
 	@$(BENCH_VENV)/bin/python benchmarks/compiled_envs.py $(BENCH_ARGS)
 
+.PHONY: bench-native
+bench-native: $(BENCH_VENV)/.installed ## compare MuJoCo robots and Atari games with EnvPool's
+	@$(BENCH_VENV)/bin/python benchmarks/mujoco_envs.py $(BENCH_ARGS)
+	@$(BENCH_VENV)/bin/python benchmarks/atari_envs.py $(BENCH_ARGS)
+
 .PHONY: bench-bbrl
 bench-bbrl: $(BENCH_VENV)/.installed ## compare env agents with BBRL's, data included
 	@$(BENCH_VENV)/bin/python benchmarks/bbrl_agents.py $(BENCH_ARGS)
@@ -68,24 +74,28 @@ soak: $(VENV)/.installed ## a million steps with a thousand faults; fails if a r
 docs: $(VENV)/.installed ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir site
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	@echo "installing into $(VENV)"
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
-	@$(VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt -e ".[$(EXTRAS)]"
+# A virtual environment, and what pip is to install there.
+define install
+@echo "installing into $(1)"
+@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+@$(1)/bin/python -m pip install $(PIP_FLAGS) -U pip
+@$(1)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt $(2)
+endef
+
+# Enough for the main job; a tenth of what the tests need.
+$(VENV)/.runs: pyproject.toml constraints.txt
+	$(call install,$(VENV),-e ".[$(RUN_EXTRAS)]")
 	@touch $@
 
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(call install,$(VENV),-e ".[$(EXTRAS)]")
+	@touch $(VENV)/.runs $@
+
 $(BENCH_VENV)/.installed: pyproject.toml constraints.txt
-	@echo "installing into $(BENCH_VENV)"
-	@test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
-	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
-	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt -e ".[$(BENCH_EXTRAS)]" $(BENCH_PEERS)
+	$(call install,$(BENCH_VENV),-e ".[$(BENCH_EXTRAS)]" $(BENCH_PEERS))
 	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) --no-deps $(BENCH_PEERS_ALONE)
 	@touch $@
 
 $(TORCHRL_VENV)/.installed: constraints.txt
-	@echo "installing into $(TORCHRL_VENV)"
-	@test -x $(TORCHRL_VENV)/bin/python || $(PYTHON) -m venv $(TORCHRL_VENV)
-	@$(TORCHRL_VENV)/bin/python -m pip install $(PIP_FLAGS) -U pip
-	@$(TORCHRL_VENV)/bin/python -m pip install $(PIP_FLAGS) -c constraints.txt torchrl==0.14.1 "tensordict<0.15" gymnasium chess
+	$(call install,$(TORCHRL_VENV),torchrl==0.14.1 "tensordict<0.15" gymnasium chess)
 	@touch $@

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
 import threading
 import time
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -930,6 +933,14 @@ def test_stats_count_a_failed_call(make: MakePool) -> None:
     with pytest.raises(EnvCallError):
         pool.call("no_such_method", env_id=[1])
     assert pool.stats().faults == 1
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps, cloudpickle.dumps])
+def test_a_pool_that_is_pickled_says_what_to_do_instead(make: MakePool, duplicate: Any) -> None:
+    pool = make(CountingEnv, 2)
+    with pytest.raises(ShippingError, match="make another one where it is needed"):
+        duplicate(pool)
+    assert pool.reset(seed=1).obs.shape[0] == 2
 
 
 def test_repr_says_what_it_is(make: MakePool, engine: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.arguments import check_count, check_patience
 from shoal.asking import Asking
 from shoal.dispatch import Dispatch
-from shoal.errors import NothingInFlight, StateError
+from shoal.errors import NothingInFlight, ShippingError, StateError
 from shoal.gate import Gate
 from shoal.readiness import Ids, Wishes, check_one_each
 from shoal.seeding import Seed, seeds_for
@@ -392,6 +392,12 @@ class Pool:
         rows = f", batches of {self.batch_size}" if self.is_async else ""
         state = "closed" if self.is_closed else "open"
         return f"Pool({self.spec.id}, {self.num_envs} envs{rows}, {self.engine.describe()}, {self.autoreset}, {state})"
+
+    def __reduce__(self) -> Any:
+        raise ShippingError(
+            f"a pool cannot be copied or pickled, since its {self.num_envs} envs of {self.spec.id} run in this program; "
+            "make another one where it is needed"
+        )
 
 
 def _least(full: int, min_batch: int | None, max_wait: float | None) -> int:
