@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import pickle
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from copy import copy, deepcopy
 from functools import partial
 from typing import Any
 
@@ -935,10 +935,10 @@ def test_stats_count_a_failed_call(make: MakePool) -> None:
     assert pool.stats().faults == 1
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps, cloudpickle.dumps])
+@pytest.mark.parametrize("duplicate", [copy, deepcopy, pickle.dumps, cloudpickle.dumps])
 def test_a_pool_that_is_pickled_says_what_to_do_instead(make: MakePool, duplicate: Any) -> None:
     pool = make(CountingEnv, 2)
-    with pytest.raises(ShippingError, match="make another one where it is needed"):
+    with pytest.raises(ShippingError, match="make another pool there"):
         duplicate(pool)
     assert pool.reset(seed=1).obs.shape[0] == 2
 
@@ -1002,8 +1002,8 @@ def test_rows_belong_to_the_caller(make: MakePool, env_class: type, batch_size: 
     for _ in range(12):
         batches.append(pool.step([0, 1, 2]))
         copies.append(batches[-1].obs.copy())
-    for batch, copy in zip(batches, copies, strict=True):
-        np.testing.assert_array_equal(batch.obs, copy)
+    for batch, kept in zip(batches, copies, strict=True):
+        np.testing.assert_array_equal(batch.obs, kept)
     for array in (batches[-1].obs, batches[-1].reward, batches[-1].terminated, batches[-1].env_id):
         array[:] = 0  # writable, and writing changes nothing for the pool
     assert [row.total for row in rows_of(pool.latest())] == [12, 12, 12]

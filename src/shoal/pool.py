@@ -16,6 +16,7 @@ from shoal.dispatch import Dispatch
 from shoal.errors import NothingInFlight, ShippingError, StateError
 from shoal.gate import Gate
 from shoal.readiness import Ids, Wishes, check_one_each
+from shoal.receiving import enough_of
 from shoal.seeding import Seed, seeds_for
 from shoal.stats import PoolStats
 
@@ -198,7 +199,7 @@ class Pool:
             if not self._gate.has_sender:
                 return self._receive(timeout, min_batch, max_wait)
             traffic = self._dispatch.traffic
-            wanted = _least(self.batch_size, min_batch, max_wait)
+            wanted = enough_of(self.batch_size, min_batch, max_wait)
             patience = monotonic() + (max_wait or 0.0)
             return self._gate.take_turns(
                 lambda left: self._receive(left, min_batch, None if max_wait is None else patience - monotonic()),
@@ -211,7 +212,7 @@ class Pool:
             raise NothingInFlight("recv: nothing is under way; call send() or async_reset() first")
         group = self._receiver.next_group()
         full = min(self.batch_size, self._dispatch.traffic.num_under_way) if group is None else len(group)
-        return self._receiver.receive(group, full, _least(full, min_batch, max_wait), timeout, max_wait)
+        return self._receiver.receive(group, full, enough_of(full, min_batch, max_wait), timeout, max_wait)
 
     def recv_ready(
         self, env_id: Ids = None, *, at_least: int = 1, at_most: int | None = None, timeout: float | None = None
@@ -394,12 +395,4 @@ class Pool:
         return f"Pool({self.spec.id}, {self.num_envs} envs{rows}, {self.engine.describe()}, {self.autoreset}, {state})"
 
     def __reduce__(self) -> Any:
-        raise ShippingError(
-            f"a pool cannot be copied or pickled, since its {self.num_envs} envs of {self.spec.id} run in this program; "
-            "make another one where it is needed"
-        )
-
-
-def _least(full: int, min_batch: int | None, max_wait: float | None) -> int:
-    """How many rows of a full batch a caller is content with once its patience has run out."""
-    return full if min_batch is None and max_wait is None else max(1, min(full, min_batch or 1))
+        raise ShippingError(f"{self!r}: its envs run here, and cannot be copied or pickled; make another pool there")

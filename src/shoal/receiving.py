@@ -226,3 +226,8 @@ class Receiver:
                 self._ready.unseeded.difference_update(ids)
             self._reader.note_given(batch, ids is self._all_ids)
         self.given = None
+
+
+def enough_of(full: int, min_batch: int | None, max_wait: float | None) -> int:
+    """How many rows of a full batch a caller is content with once its patience has run out."""
+    return full if min_batch is None and max_wait is None else max(1, min(full, min_batch or 1))
