@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 leak_guard = pytest.fixture(autouse=True)(testing.leak_guard)
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, which many of them are about.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files whose tests start processes and programs of their own, or compile every env there is, nearly all of them:
 # together they would make the first stage twice as long. What they test is touched there by the tests of the pool, the
