@@ -126,6 +126,34 @@ class Bold(Hopper):
         return np.ones(len(d.qpos), bool)
 
 
+class Curious(Ant):
+    """Looks at more than it has to, in another order."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.fields = ("xquat", "cfrc_ext", "xpos")
+
+
+class Numb(Ant):
+    """Does not know where it is."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.info = {}
+
+
+def test_fields_are_found_by_name(no_code: Callable[[], None]) -> None:
+    assert is_compiled(Curious)
+    compiled = played(Curious, {"action_dtype": "float32"})
+    no_code()
+    assert_same(compiled, played(Ant, {"action_dtype": "float32"}))
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(Ant(), True), (Numb(), False)])
+def test_what_a_kind_does_not_declare_is_not_written(kind: MujocoEnv, expected: bool) -> None:
+    assert (simulations.code_for(kind, kind.describe("").observation) is not None) is expected
+
+
 @pytest.mark.parametrize(("kind", "expected"), [(Lame, True), (Proud, False), (Bold, False), (Humanoid, False)])
 def test_a_kind_with_methods_of_its_own_runs_them(kind: type[MujocoEnv], expected: bool) -> None:
     assert is_compiled(kind) is expected

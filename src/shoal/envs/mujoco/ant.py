@@ -162,4 +162,5 @@ class Ant(Robot):
         )
         seen = 6 * num_bodies - first_seen if self._sees_contact else 0
         numbers = (*speeds, *weights, is_old and ends, ends, *self._z, *body, *forces)
-        return RowCode("ant_rows", numbers, told, self.nq - self._hidden + self.nv + seen)
+        fields = ("xpos", "cfrc_ext") if pays else ("xpos",)
+        return RowCode("ant_rows", numbers, told, self.nq - self._hidden + self.nv + seen, fields)

@@ -22,6 +22,7 @@ _IDS, _ACTION, _OBS, _REWARD, _TERMINATED, _COUNT = range(2, 8)  # words in the 
 _METHODS = frozenset({"is_healthy", "observe", "report", "reward", "terminated", "track"})
 _ACTIONS = (np.dtype(np.float32), np.dtype(np.float64))
 _PLAIN = frozenset({bool, float, int})  # a number of numpy's own would have numpy compute in another precision
+_LOOKED_AT = 3  # positions of a robot that the code takes for granted
 _MOST_SUMMED = 128  # numpy adds longer rows up in another order
 
 
@@ -34,17 +35,19 @@ class RowCode:
         numbers: The robot's options, in the order in which the function reads them.
         told: The info field for each number that the function reports; None for what this robot does not report.
         width: Numbers in an observation.
+        fields: The derived fields that the function reads.
     """
 
     function: str
     numbers: tuple[float, ...]
     told: tuple[str | None, ...]
     width: int
+    fields: tuple[str, ...] = ()
 
 
 def code_for(kind: MujocoEnv, observation: SpaceTree) -> RowCode | None:
     """The code that does the same as the methods of a kind; None if there is none, or numba is not installed."""
-    code = None if _has_own_methods(type(kind)) else kind.row_code()
+    code = None if _has_own_methods(type(kind)) or kind.nq < _LOOKED_AT else kind.row_code()
     if code is None or not observation.is_single or not has_numba():
         return None
     leaf, declared = observation.leaves[0], {**kind.info, **kind.step_info}
@@ -52,7 +55,8 @@ def code_for(kind: MujocoEnv, observation: SpaceTree) -> RowCode | None:
         leaf.shape == (code.width,)
         and leaf.dtype == np.float64
         and kind.action_dtype in _ACTIONS
-        and all(declared[name] is np.float64 for name in code.told if name is not None)
+        and all(declared.get(name) is np.float64 for name in code.told if name is not None)
+        and {*code.fields} <= {*kind.fields}
         and all(type(number) in _PLAIN for number in code.numbers)
         and max(kind.compiled.nu, 6 * kind.compiled.nbody) <= _MOST_SUMMED
     )
@@ -88,7 +92,7 @@ class CompiledRows:
 
     def __init__(self, code: RowCode, kind: MujocoEnv, arrays: Mapping[str, Array], tracked: Array) -> None:
         qpos, qvel, ctrl = (arrays[name] for name in ("qpos", "qvel", "ctrl"))
-        derived = [arrays[name] for name in kind.fields]
+        derived = [arrays[name] for name in code.fields]
         self._told = code.told
         self._action_dtype = kind.action_dtype
         self._everyone = np.arange(len(qpos), dtype=np.int32)

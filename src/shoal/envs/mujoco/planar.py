@@ -82,7 +82,7 @@ class HalfCheetah(Robot):
         if not d.is_reset or self.version == 5:
             d.info["x_position"] = d.qpos[:, 0]
 
-    def row_code(self) -> RowCode | None:
+    def row_code(self) -> RowCode:
         """Compiled code for its rows."""
         told = ("x_position", None, "x_velocity", self._run, "reward_ctrl", None)
         return _runner_code(self, told, hidden=self._hidden)
@@ -164,7 +164,7 @@ class _Upright(Robot):
 
     def _row_code(
         self, z: tuple[float, float], angle: tuple[float, float], state: tuple[float, float] | None = None
-    ) -> RowCode | None:
+    ) -> RowCode:
         is_old = self.version == 4
         told = ("x_position", "z_distance_from_origin", "x_velocity", "reward_forward", "reward_ctrl", "reward_survive")
         ends = bool(self.terminate_when_unhealthy)
@@ -217,7 +217,7 @@ class Hopper(_Upright):
         is_healthy: Array = is_sound & _within(self._z, d.qpos[:, 1]) & _within(self._angle, d.qpos[:, 2])
         return is_healthy
 
-    def row_code(self) -> RowCode | None:
+    def row_code(self) -> RowCode:
         """Compiled code for its rows."""
         return self._row_code(self._z, self._angle, self._state)
 
@@ -255,7 +255,7 @@ class Walker2d(_Upright):
         """Whether height and angle are in range."""
         return _within(self._z, d.qpos[:, 1]) & _within(self._angle, d.qpos[:, 2])
 
-    def row_code(self) -> RowCode | None:
+    def row_code(self) -> RowCode:
         """Compiled code for its rows."""
         return self._row_code(self._z, self._angle)
 
@@ -277,10 +277,8 @@ def _runner_code(
     survival: tuple[float, bool, bool] = (0.0, False, False),
     ranges: tuple[tuple[float, float], tuple[float, float]] = (_ANY, _ANY),
     state: tuple[float, float] | None = None,
-) -> RowCode | None:
-    """Code for a runner; None for a model that has no height and angle to look at."""
-    if robot.nq < 3:
-        return None
+) -> RowCode:
+    """Code for a runner, whose state is checked if it has a range."""
     weights = (robot.dt, robot.forward_reward_weight)
     switches = (*survival, state is not None, float(robot.qpos0[1]))
     numbers = (hidden, *velocity, robot.ctrl_cost_weight, *weights, *switches, *ranges[0], *ranges[1], *(state or _ANY))

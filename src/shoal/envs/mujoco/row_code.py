@@ -27,7 +27,7 @@ def runner_rows(dtype: np.dtype[Any]) -> Any:
 
 
 def ant_rows(dtype: np.dtype[Any]) -> Any:
-    """For Ant, whose ``fields`` are the positions of its bodies and, if it pays for contact, the forces on them."""
+    """For Ant; the fields are the positions of its bodies and, if it pays for contact, the forces on them."""
     return _writer(dtype, _judge_ant)
 
 
