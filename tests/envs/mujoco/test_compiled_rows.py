@@ -73,7 +73,7 @@ def no_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(simulations, "code_for", lambda *_: None)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize(("kind", "kwargs"), KINDS)
 def test_the_rows_are_those_of_the_methods(
