@@ -96,6 +96,19 @@ def test_the_same_over_boundaries_and_in_stacks(autoreset: str, frame_stack: int
     assert_same(compiled, played(Hopper, kwargs, autoreset))
 
 
+class Fine(HalfCheetah):
+    """Its actions are of a space of its own, and more precise than those of others."""
+
+    action_space = spaces.Box(-1.0, 1.0, (6,), np.float64)
+
+
+def test_costs_have_the_precision_of_the_actions(no_code: Callable[[], None]) -> None:
+    assert is_compiled(Fine)
+    compiled = played(Fine, {})
+    no_code()
+    assert_same(compiled, played(Fine, {}))
+
+
 # ---------------------------------------------------------------------- where it is used
 
 

@@ -1,4 +1,4 @@
-"""Whether numba is installed and works, if possible without importing it."""
+"""Whether numba is installed and works, if possible without importing it, and what it can compile."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hashlib import sha256
 import numpy as np
 
 from shoal.engines.kernel import shelf
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))  # those that compiled code can read
 
 
 def has_numba() -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.arrays import Rows
 from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request, row_layout, sharers
-from shoal.engines.kernel.installed import has_numba
+from shoal.engines.kernel.installed import FLOATS, has_numba
 from shoal.engines.lane import answer
 from shoal.engines.native.boundary import Boundary
 from shoal.engines.native.conductor import Conductor
@@ -112,7 +112,7 @@ class NativeEngine:
         if not has_numba():
             return
         from shoal.engines.kernel.actions import ActionIntake
-        from shoal.engines.native.oddity import FLOATS, odd_rows
+        from shoal.engines.native.oddity import odd_rows
 
         self.has_odd_rows = odd_rows(self.rows)
         action, column = self.spec.action, self.rows.action[0]

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from shoal.engines.kernel.installed import FLOATS
 from shoal.engines.kernel.loading import own_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.arrays import Rows
-
-FLOATS = (np.dtype(np.float32), np.dtype(np.float64))  # those that compiled code can read
 
 
 def odd_rows(rows: Rows) -> Callable[[int], bool] | None:

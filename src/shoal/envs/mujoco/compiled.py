@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.engines.kernel.installed import has_numba
+from shoal.engines.kernel.installed import FLOATS, has_numba
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _IDS, _ACTION, _OBS, _REWARD, _TERMINATED, _COUNT = range(2, 8)  # words in the block of a call
 _METHODS = frozenset({"is_healthy", "observe", "report", "reward", "terminated", "track"})
-_ACTIONS = (np.dtype(np.float32), np.dtype(np.float64))
 _PLAIN = frozenset({bool, float, int})  # a number of numpy's own would have numpy compute in another precision
 _LOOKED_AT = 3  # positions of a robot that the code takes for granted
 _MOST_SUMMED = 128  # numpy adds longer rows up in another order
@@ -54,13 +53,18 @@ def code_for(kind: MujocoEnv, observation: SpaceTree) -> RowCode | None:
     is_expected = (
         leaf.shape == (code.width,)
         and leaf.dtype == np.float64
-        and kind.action_dtype in _ACTIONS
+        and _action_dtype(kind) in FLOATS
         and all(declared.get(name) is np.float64 for name in code.told if name is not None)
         and {*code.fields} <= {*kind.fields}
         and all(type(number) in _PLAIN for number in code.numbers)
         and max(kind.compiled.nu, 6 * kind.compiled.nbody) <= _MOST_SUMMED
     )
     return code if is_expected else None
+
+
+def _action_dtype(kind: MujocoEnv) -> np.dtype[Any]:
+    """The dtype that actions really have: a subclass may have a space of its own."""
+    return kind.describe("").action.leaves[0].dtype
 
 
 def _has_own_methods(cls: type) -> bool:
@@ -94,7 +98,7 @@ class CompiledRows:
         qpos, qvel, ctrl = (arrays[name] for name in ("qpos", "qvel", "ctrl"))
         derived = [arrays[name] for name in code.fields]
         self._told = code.told
-        self._action_dtype = kind.action_dtype
+        self._action_dtype = _action_dtype(kind)
         self._everyone = np.arange(len(qpos), dtype=np.int32)
         self._unread = np.zeros(len(qpos))  # where numbers go that this robot does not report
         self._fields = np.array([array.ctypes.data for array in derived] + [0, 0], np.uint64)
@@ -104,7 +108,7 @@ class CompiledRows:
         tables = [array.ctypes.data for array in (self._fields, tracked, self._numbers, self._columns)]
         sizes = (qpos.shape[1], qvel.shape[1], ctrl.shape[1], code.width)
         state = (qpos.ctypes.data, qvel.ctypes.data, qpos.strides[0])
-        self._call = _function(code.function, kind.action_dtype).bind(0, 0, 0, 0, 0, 0, *state, *tables, *sizes)
+        self._call = _function(code.function, self._action_dtype).bind(0, 0, 0, 0, 0, 0, *state, *tables, *sizes)
         self._out: Columns | None = None
 
     def write(self, ids: Ids | None, action: Array, out: Columns) -> None:
