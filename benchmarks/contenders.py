@@ -255,8 +255,20 @@ TIANSHOU = "tianshou.env"
 TORCHRL = "torchrl.envs"
 PUFFER = "pufferlib.vector"
 
-_two_workers = partial(shoal_pool, engine="process", num_workers=NUM_WORKERS)
-_with_caller = partial(_two_workers, inline=True)
+
+def _process_forms() -> Iterator[Contender]:
+    """The process engine: with and without a share of the caller's own, by its default start method and by fork.
+
+    The peers' processes are forked here, which is quicker but not safe in a program that has threads.
+    """
+    open_pool = partial(shoal_pool, engine="process", num_workers=NUM_WORKERS)
+    for form, label, own in (("process", "2 workers", {}), ("inline", "1 worker + caller", {"inline": True})):
+        for tail, method in (("", {}), ("-fork", {"start_method": "fork"})):
+            key, name = f"shoal-{form}{tail}", f"shoal process, {label}{', fork' if method else ''}"
+            yield Contender(key, name, "shoal", SYNC_AND_POLICY, partial(open_pool, **own, **method))
+            opened = partial(open_pool, copy=False, **own, **method)
+            yield Contender(f"{key}-views", f"{name}, views", "shoal", SYNC, opened)
+
 
 _MEASURED = (
     Contender("raw-loop", "raw loop, one process", "gymnasium", SYNC_AND_POLICY | MEMORY, raw_loop),
@@ -290,18 +302,7 @@ _MEASURED = (
         partial(puffer_vector, backend="Multiprocessing", num_workers=NUM_WORKERS, overwork=True),
     ),
     Contender("shoal-serial", "shoal serial", "shoal", SYNC_AND_POLICY, partial(shoal_pool, engine="serial")),
-    Contender("shoal-process", "shoal process, 2 workers", "shoal", SYNC_AND_POLICY, _two_workers),
-    Contender(
-        "shoal-process-views", "shoal process, 2 workers, views", "shoal", SYNC, partial(_two_workers, copy=False)
-    ),
-    Contender("shoal-inline", "shoal process, 1 worker + caller", "shoal", SYNC_AND_POLICY, _with_caller),
-    Contender(
-        "shoal-inline-views",
-        "shoal process, 1 worker + caller, views",
-        "shoal",
-        SYNC,
-        partial(_with_caller, copy=False),
-    ),
+    *_process_forms(),
     Contender("shoal-auto", "shoal auto", "shoal", SYNC_AND_POLICY, partial(shoal_pool, engine="auto")),
     Contender(
         "shoal-thread-sync",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -116,3 +117,19 @@ def test_without_a_free_descriptor_nobody_is_known_to_have_descendants() -> None
         assert machine.descendants(os.getpid()) == []
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_who_follows_a_process_is_known_beyond_its_end() -> None:
+    shell = "sleep 600 & echo $!; wait"
+    with subprocess.Popen(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, process_group=0) as leader:
+        assert leader.stdout is not None
+        child = int(leader.stdout.readline())
+        try:
+            assert machine.followers(leader.pid, is_alive=True) == [child]
+            assert machine.followers(leader.pid, is_alive=False) == [], "the number has a new owner"
+            leader.kill()
+            leader.wait()
+            assert machine.descendants(leader.pid) == []
+            assert machine.followers(leader.pid, is_alive=False) == [child]
+        finally:
+            os.kill(child, 9)

@@ -65,21 +65,46 @@ def _status_bytes(pid: int, name: str) -> int | None:
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, those that these have started, and so on."""
+    return _with_descendants([pid], _processes())[1:]
+
+
+def followers(pid: int, *, is_alive: bool) -> list[int]:
+    """The descendants of a process and of its process group, which it leads, or has led if it is no longer alive.
+
+    What it has started has other parents once it is dead, but is still in its group.
+    """
+    processes = _processes()
+    if not is_alive and pid in processes:
+        return []  # a new process has its number, which is not given to any while somebody is in the group
+    group = [each for each, (_, leader) in processes.items() if leader == pid != each]
+    return _with_descendants([pid, *group], processes)[1:]
+
+
+def _with_descendants(pids: list[int], processes: dict[int, tuple[int, int]]) -> list[int]:
     children: dict[int, list[int]] = {}
+    for pid, (parent, _) in processes.items():
+        children.setdefault(parent, []).append(pid)
+    found, seen = pids.copy(), set(pids)
+    for pid in found:
+        new = [child for child in children.get(pid, ()) if child not in seen]
+        seen.update(new)
+        found += new
+    return found
+
+
+def _processes() -> dict[int, tuple[int, int]]:
+    """The parent and the process group of every process that has not ended."""
+    found: dict[int, tuple[int, int]] = {}
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:  # no such folder here, or no descriptor left to read it with
-        return []
+        return {}
     for name in names:
         try:
-            # The name in parentheses may contain anything; the parent's id is the second word after it.
-            parent = int(Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
-        except (OSError, ValueError, IndexError):
+            # The command's name in parentheses may contain anything.
+            state, parent, group, *_ = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
+            if state not in "ZX":
+                found[int(name)] = int(parent), int(group)
+        except (OSError, ValueError):
             continue  # it has ended in the meantime
-    found, seen = [pid], {pid}
-    for each in found:
-        new = [child for child in children.get(each, ()) if child not in seen]
-        seen.update(new)
-        found += new
-    return found[1:]
+    return found

@@ -27,7 +27,7 @@ from shoal.engines.process.threads import foreign_threads
 from shoal.engines.process.wire import Channel, FrameError, WireError
 from shoal.engines.process.worker import Boot, SharedFd
 from shoal.errors import ResourceError
-from shoal.machine import descendants, peak_resident_bytes, resident_bytes
+from shoal.machine import followers, peak_resident_bytes, resident_bytes
 from shoal.streams import keep_streams_taken
 
 if TYPE_CHECKING:
@@ -135,13 +135,13 @@ class WorkerProcess:
         """Note how much memory it holds, which nobody can tell once it is dead."""
         self.peak_bytes = peak_resident_bytes(self.pid) or self.peak_bytes
 
-    def end_after(self, error: WireError) -> str:
-        """End a worker that can no longer be talked to; returns what happened, in words."""
-        told = f"it was ended: {error.args[-1]}" if isinstance(error, FrameError) else self.how_it_ended()
+    def end_after(self, error: WireError | None = None) -> str:
+        """End a worker that is dead, or cannot be talked to, with all it has started; says what happened, in words."""
+        told = f"it was ended: {error.args[-1]}" if isinstance(error, FrameError) else self._how_it_ended()
         self.kill()
         return told
 
-    def how_it_ended(self) -> str:
+    def _how_it_ended(self) -> str:
         """The exit code in words, with the signal's name if there was one, and what is known about its memory."""
         told = self._exit_in_words()
         if self.peak_bytes is not None:
@@ -193,10 +193,9 @@ class WorkerProcess:
             return os.pread(self._stacks, _STACKS_BYTES, 0).decode(errors="replace") if is_open else ""
 
     def kill(self) -> None:
-        """End the process now, and every process it has started."""
+        """End the process now, and every process it has started, even if it is dead itself."""
         with contextlib.suppress(ProcessLookupError, ValueError):
-            if self.process.is_alive():
-                _end_tree(descendants(self.pid))
+            _end_all(followers(self.pid, is_alive=self.process.is_alive()))
             self.process.kill()
 
     def join(self, timeout_s: float) -> bool:
@@ -224,7 +223,7 @@ class WorkerProcess:
             self.process.close()
 
 
-def _end_tree(pids: list[int]) -> None:
+def _end_all(pids: list[int]) -> None:
     """Ask processes to end, and kill those that do not within a moment."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for pid in pids:

@@ -3,7 +3,8 @@
     start ─▶ build envs ─▶ READY ─▶ ATTACH ─▶ READY ─▶ each lane: wait for go · run what is due · publish · post done
 
 The worker cannot outlive the pool: it holds one end of a pipe, and the kernel kills it when the other end closes,
-even if an env hangs in C code with the GIL held.
+even if an env hangs in C code with the GIL held. It leads a process group, so that whatever its envs have started is
+killed as well, unless that has left the group.
 """
 
 from __future__ import annotations
@@ -112,8 +113,9 @@ def main(boot: Boot) -> None:
 def _settle(boot: Boot) -> None:
     """Make this process a good worker: deaf to Ctrl-C, tied to the pool's life, ready to show its stacks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setpgid(0, 0)
     lifeline = boot.lifeline.fd
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())  # the minus sign stands for the whole group
     fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
     try:
