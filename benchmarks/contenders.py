@@ -319,6 +319,13 @@ _MEASURED = (
         partial(shoal_async, engine="thread", num_workers=32),
     ),
     Contender(
+        "shoal-one-process-async",
+        "shoal 1 process x 32 threads, async",
+        "shoal",
+        UNEVEN,
+        partial(shoal_async, engine="process", num_workers=1, threads_per_worker=32),
+    ),
+    Contender(
         "shoal-process-async",
         "shoal 32 processes, async",
         "shoal",

@@ -11,6 +11,7 @@ slices, and a ratio is the median of the ratios within a round.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -95,10 +96,17 @@ class Host:
         self._command("close", timeout_s=CLOSE_TIMEOUT_S)
 
     def freeze(self) -> None:
-        os.killpg(self._process.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        os.killpg(self._process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the contender's processes; some may have groups of their own."""
+        os.killpg(self._process.pid, number)
+        for member in self._members[1:]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.send_signal(number)
 
     def cpu_s(self) -> float | None:
         """User and system seconds of the contender's processes so far; None without psutil."""
@@ -116,8 +124,8 @@ class Host:
     def quit(self) -> None:
         """End the process and whatever it started."""
         try:
-            os.killpg(self._process.pid, signal.SIGCONT)
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self._signal(signal.SIGCONT)
+            self._signal(signal.SIGKILL)
         except ProcessLookupError:
             pass
         self._process.communicate()

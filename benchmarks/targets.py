@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 ASYNC_PEERS = ("gymnasium-async", "sb3-subproc", "tianshou-subproc", "tianshou-shmem")
 PROCESS_FORMS = ("shoal-process", "shoal-process-fork", "shoal-inline", "shoal-inline-fork")
 POLICY_PEERS = ("gymnasium-sync", "gymnasium-async", "moolib", "sb3-dummy", "sb3-subproc")
-_UNEVEN_PARTS = (("shoal-thread-async", 0.75), ("shoal-process-async", 0.55), ("shoal-process-threads-async", 0.55))
+_UNEVEN_PARTS = (
+    ("shoal-thread-async", 0.75),
+    ("shoal-one-process-async", 0.75),
+    ("shoal-process-async", 0.55),
+    ("shoal-process-threads-async", 0.55),
+)
 
 
 @dataclass(frozen=True, slots=True)
