@@ -527,6 +527,14 @@ def test_the_seed_of_a_reset_that_is_refused_is_not_that_of_later_restarts(make_
     assert pool.get_attr("np_random_seed") == undisturbed.get_attr("np_random_seed")
 
 
+def test_an_env_that_is_restarted_before_its_first_row_begins_with_the_pools_own_seed(make_pool: MakePool) -> None:
+    pool, undisturbed = (make_pool(CountingEnv, 2, engine="serial", seed=7) for _ in range(2))
+    pool.async_reset()
+    first = undisturbed.reset().obs
+    np.testing.assert_array_equal(pool.restart().obs, first)
+    assert not np.array_equal(pool.restart().obs, first)
+
+
 def make_unpicklable() -> Any:
     return {"lock": threading.Lock()}
 

@@ -142,8 +142,8 @@ class Pool:
         """Build all envs, or those in ``env_id``, anew, and return their first rows in the order of the ids.
 
         An env comes back from whatever state it is in: hung, dead with its worker, or dropped. It gets a new seed
-        stream, unless ``seed`` gives it one. ``on_fault="restart"`` does this automatically; here it is done on demand,
-        and counts against no budget.
+        stream, unless ``seed`` gives it one, or it has given no row yet and the pool's own seed is still to be used.
+        ``on_fault="restart"`` does this automatically; here it is done on demand, and counts against no budget.
         """
         with self._gate.knock(), self._gate:
             self._receiver.settle()

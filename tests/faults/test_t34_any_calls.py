@@ -108,6 +108,7 @@ class Caller(RuleBasedStateMachine):
         self.twins = Twins(NUM_ENVS, 0, autoreset, policy)
         self.pending: dict[int, deque[Command]] = {i: deque() for i in ALL}
         self.fresh = set(ALL)
+        self.unseen = set(ALL)  # have given no row, so the pool's own seed is still for them
         self.failed: set[int] = set()  # raised, and not reset since
         self.gone: set[int] = set()  # with their worker, or never built; a reset builds them anew
         self.blamed: set[int] = set()  # were ever rigged, or share a worker with one that was
@@ -166,7 +167,7 @@ class Caller(RuleBasedStateMachine):
     def restart(self, ids: list[int], seed: int | None) -> None:
         if self.policy != "raise" and not self.is_idle(ids):
             return  # how many selves they have had meanwhile is told by rows that would be dropped
-        seed = 77 if seed is None and self.fresh & set(ids) else seed
+        seed = 77 if seed is None and self.unseen & set(ids) else seed
         self._begin_reset(ids, seed)
         self.gone -= set(ids)
         for i in ids:
@@ -305,6 +306,7 @@ class Caller(RuleBasedStateMachine):
             self._take(one_row(batch, row), i, *self.pending[i].popleft())
 
     def _take(self, batch: shoal.Batch, env_id: int, kind: str, value: Any) -> None:
+        self.unseen.discard(env_id)
         if kind == "reset":
             self.twins.take_reset(batch, value)
         else:
