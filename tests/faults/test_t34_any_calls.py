@@ -167,7 +167,8 @@ class Caller(RuleBasedStateMachine):
     def restart(self, ids: list[int], seed: int | None) -> None:
         if self.policy != "raise" and not self.is_idle(ids):
             return  # how many selves they have had meanwhile is told by rows that would be dropped
-        seed = 77 if seed is None and self.unseen & set(ids) else seed
+        if self.unseen & set(ids) or any(self.twins.twins[i].has_lost_rows for i in ids):
+            seed = 77 if seed is None else seed
         self._begin_reset(ids, seed)
         self.gone -= set(ids)
         for i in ids:
@@ -228,7 +229,7 @@ class Caller(RuleBasedStateMachine):
         try:
             assert self.pool.get_attr("tag", env_id=ids) == tuple(ids)
         except errors.FaultError as error:
-            self._blame(error)
+            self._blame(error, is_call=True)
 
     # ------------------------------------------------------------------ calls that nobody should make
 
@@ -284,9 +285,11 @@ class Caller(RuleBasedStateMachine):
         self.fresh -= set(ids)
         self.failed -= set(ids)
         for i in ids:
+            twin = self.twins.twins[i]
+            twin.has_lost_rows |= bool(self.pending[i])
             self.pending[i].clear()
             if seed is not None:
-                self.twins.twins[i].root = seed + i
+                twin.root = seed + i
 
     def _refused(self, kind: Any, call: Any) -> None:
         with pytest.raises(kind) as caught:
@@ -312,9 +315,9 @@ class Caller(RuleBasedStateMachine):
         else:
             self.twins.take(batch, {env_id: value})
 
-    def _blame(self, error: errors.FaultError) -> None:
+    def _blame(self, error: errors.FaultError, *, is_call: bool = False) -> None:
         """An error is about envs that were rigged, or fell with one, and ends what they were doing."""
-        assert self.policy == "raise" or error.where.phase in ("call", "construct"), error
+        assert self.policy == "raise" or is_call or error.where.phase == "construct", error
         texts = [str(error), *(note for note in getattr(error, "__notes__", ()) if note.startswith("Also: "))]
         named = {i for text in texts for i in envs_in(text)}
         assert set(error.env_ids) <= named <= self.blamed, (error, self.blamed)
