@@ -6,6 +6,7 @@ hosts one contender and must not pay for the others, and one that is not install
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -317,6 +318,13 @@ _MEASURED = (
         "shoal",
         UNEVEN,
         partial(shoal_async, engine="thread", num_workers=32),
+    ),
+    Contender(
+        "shoal-thread-core-async",
+        "shoal threads on one core, async",
+        "shoal",
+        UNEVEN,
+        partial(shoal_async, engine="thread", num_workers=32, affinity=[min(os.sched_getaffinity(0))]),
     ),
     Contender(
         "shoal-one-process-async",

@@ -17,6 +17,7 @@ PROCESS_FORMS = ("shoal-process", "shoal-process-fork", "shoal-inline", "shoal-i
 POLICY_PEERS = ("gymnasium-sync", "gymnasium-async", "moolib", "sb3-dummy", "sb3-subproc")
 _UNEVEN_PARTS = (
     ("shoal-thread-async", 0.75),
+    ("shoal-thread-core-async", 0.75),
     ("shoal-one-process-async", 0.75),
     ("shoal-process-async", 0.55),
     ("shoal-process-threads-async", 0.55),
