@@ -1,4 +1,4 @@
-"""A pool and the processes around it: a second pool, a forked copy of its program, an idle hour.
+"""A pool and the processes around it: a second pool, a forked copy of its program, an idle hour, a terminal.
 
 That nothing outlives a pool, whatever ends it, is in tests/faults: T15 to T19.
 """
@@ -6,6 +6,7 @@ That nothing outlives a pool, whatever ends it, is in tests/faults: T15 to T19.
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import threading
 from functools import partial
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 import pytest
-from trainer_processes import METHODS_HERE, SOON_S, assert_gone, lives, program
+from trainer_processes import METHODS, METHODS_HERE, SOON_S, assert_gone, lives, program, run_program
 
 import shoal
 from shoal.testing import CountingEnv, no_leftovers
@@ -210,3 +211,34 @@ def test_an_idle_pool_uses_no_cpu(make_pool: Callable[..., shoal.Pool]) -> None:
     sleep(1.0)
     used = [sum(worker.cpu_times()[:2]) - start for worker, start in zip(workers, before, strict=True)]
     assert max(used) <= 0.05
+
+
+TERMINAL = dedent("""
+    import os, sys, termios
+    import shoal
+    from shoal.testing import CountingEnv
+
+    os.open(sys.argv[1], os.O_RDWR)  # the first terminal that the leader of a session opens is the session's
+
+    class Raw(CountingEnv):
+        def step(self, action):
+            terminal = os.open("/dev/tty", os.O_RDWR)
+            termios.tcsetattr(terminal, termios.TCSANOW, termios.tcgetattr(terminal))
+            os.close(terminal)
+            return super().step(action)
+
+    with shoal.make_pool(Raw, 1, engine="process", num_workers=1, start_method=sys.argv[2], step_timeout=10.0) as pool:
+        pool.reset(seed=0)
+        print(pool.step([0]).elapsed_step.tolist(), flush=True)
+""")
+
+
+@pytest.mark.parametrize("method", [pytest.param(m, marks=() if m == "fork" else pytest.mark.slow) for m in METHODS])
+def test_an_env_may_set_the_terminal_although_its_worker_is_not_in_the_foreground(method: str) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        ended = run_program(TERMINAL, os.ttyname(theirs), method, start_new_session=True)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (ended.code, ended.stdout, ended.stderr) == (0, "[1]\n", "")

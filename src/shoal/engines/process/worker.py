@@ -114,6 +114,8 @@ def _settle(boot: Boot) -> None:
     """Make this process a good worker: deaf to Ctrl-C, tied to the pool's life, ready to show its stacks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setpgid(0, 0)
+    for use_of_terminal in (signal.SIGTTIN, signal.SIGTTOU):  # else, an env that sets the terminal would be stopped
+        signal.signal(use_of_terminal, signal.SIG_IGN)
     lifeline = boot.lifeline.fd
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())  # the minus sign stands for the whole group
     fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
