@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from trainer_processes import METHODS, assert_gone, lives, program
+from trainer_processes import METHODS, METHODS_HERE, assert_gone, lives, program
 
 from shoal import errors
 from shoal.testing import CountingEnv
@@ -60,7 +60,9 @@ def children() -> Iterator[Callable[[shoal.Pool], list[psutil.Process]]]:
 Children = "Callable[[shoal.Pool], list[psutil.Process]]"
 
 
-@pytest.mark.parametrize("method", [pytest.param(m, marks=pytest.mark.slow if m == "spawn" else ()) for m in METHODS])
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=pytest.mark.slow if m == "spawn" else ()) for m in METHODS_HERE]
+)
 def test_t05_what_an_env_has_started_goes_with_a_worker_that_is_killed(
     method: str, make_pool: Callable[..., shoal.Pool], children: Children
 ) -> None:
