@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     import shoal
 
+    Children = Callable[[shoal.Pool], list[psutil.Process]]
+
 ACTIONS = [0, 0]
 
 
@@ -42,7 +44,7 @@ class WithChild(CountingEnv):
 
 
 @pytest.fixture
-def children() -> Iterator[Callable[[shoal.Pool], list[psutil.Process]]]:
+def children() -> Iterator[Children]:
     """Finds the processes that the envs of a pool have started, and ends what is left of them."""
     found: list[psutil.Process] = []
 
@@ -55,9 +57,6 @@ def children() -> Iterator[Callable[[shoal.Pool], list[psutil.Process]]]:
     for child in found:
         if lives(child):
             child.kill()
-
-
-Children = "Callable[[shoal.Pool], list[psutil.Process]]"
 
 
 @pytest.mark.parametrize(

@@ -317,7 +317,8 @@ class Caller(RuleBasedStateMachine):
 
     def _blame(self, error: errors.FaultError, *, is_call: bool = False) -> None:
         """An error is about envs that were rigged, or fell with one, and ends what they were doing."""
-        assert self.policy == "raise" or is_call or error.where.phase == "construct", error
+        is_of_call = error.where.phase == "call" or isinstance(error, errors.WorkerDied)
+        assert self.policy == "raise" or error.where.phase == "construct" or (is_call and is_of_call), error
         texts = [str(error), *(note for note in getattr(error, "__notes__", ()) if note.startswith("Also: "))]
         named = {i for text in texts for i in envs_in(text)}
         assert set(error.env_ids) <= named <= self.blamed, (error, self.blamed)

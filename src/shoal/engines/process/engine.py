@@ -186,7 +186,7 @@ class ProcessEngine:
                 try:
                     worker.channel.send(Kind.REQUESTS, -1, letter, partial(self._wait_for, worker))
                 except WireError as error:
-                    self._lose_after(error, worker)
+                    self.give_up(worker, error)
             del outbox[0]
 
     def _wait_for(self, worker: WorkerProcess) -> None:
@@ -272,7 +272,7 @@ class ProcessEngine:
                 if not self._notes.forms.is_silent:
                     self.extras.update(self._notes.forms.read(lane, ids))
             except WireError as error:
-                self._lose_after(error, self.crew.workers[worker])
+                self.give_up(self.crew.workers[worker], error)
                 continue  # rows without their notes are incomplete, and are lost with the worker
             if self.out:
                 self.out.difference_update(ids)
@@ -308,7 +308,8 @@ class ProcessEngine:
 
     # ------------------------------------------------------------------ faults
 
-    def _lose_after(self, error: WireError, worker: WorkerProcess) -> None:
+    def give_up(self, worker: WorkerProcess, error: WireError | None = None) -> None:
+        """Lose a worker that is dead, or cannot be talked to."""
         self.lose(worker, worker.end_after(error), worker.last_words())
 
     def lose(self, worker: WorkerProcess, why: str, last_words: str, hung: Fault | None = None) -> None:

@@ -195,7 +195,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the process now, and every process it has started, even if it is dead itself."""
         with contextlib.suppress(ProcessLookupError, ValueError):
-            _end_all(followers(self.pid, is_alive=self.process.is_alive()))
+            _end_all(followers(self.pid, is_alive=self.is_alive()))
             self.process.kill()
 
     def join(self, timeout_s: float) -> bool:

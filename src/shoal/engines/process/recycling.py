@@ -211,7 +211,7 @@ class Recycler:
         self._rehost(env_id, heir)
         if not self._has_heir():  # noticed now, a dead heir is replaced; later, it would take this env with it
             worker = engine.crew.workers[self._free]
-            engine.lose(worker, worker.end_after(), worker.last_words())
+            engine.give_up(worker)
         if request.incarnation is None:
             generator = None if answer is None else answer.value
             request = replace(request, incarnation=engine.incarnations[env_id], generator=generator)

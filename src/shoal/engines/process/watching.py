@@ -31,7 +31,7 @@ class LaneWatch:
         for worker in engine.crew.workers:
             if worker.index not in engine.crew.lost and not worker.is_alive():
                 engine.drain()
-                engine.lose(worker, worker.end_after(), worker.last_words())
+                engine.give_up(worker)
         self._since_look_s += passed_s
         if self._since_look_s > _LOOK_EVERY_S:
             self._since_look_s = 0.0
