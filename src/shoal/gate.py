@@ -95,11 +95,11 @@ class Gate:
         """The lock to take before coming in.
 
         Raises:
-            ClosedPool: If nobody is let in any more.
+            ClosedPool: If another thread is inside, and nobody is let in any more.
             BusyPool: If another thread is inside.
         """
-        self.check_open()
         if self._lock.locked():
+            self.check_open()
             self.refuse()
         return self._lock
 
@@ -115,11 +115,16 @@ class Gate:
             raise ClosedPool(f"{self._what} was closed meanwhile") from error
 
     def admit(self, way: Gate | Entrance) -> None:
-        """Let in the thread that has taken the lock."""
+        """Let in the thread that has taken the lock.
+
+        Raises:
+            ClosedPool: If nobody is let in any more.
+        """
+        if self.is_closed:
+            self.check_open()
         self._guest = way
         self._is_wanted = False
         self._entered = perf_counter()
-        self.check_open()  # the gate may have been closed while this thread waited for the lock
 
     def check_open(self) -> None:
         """Check that the gate is open.

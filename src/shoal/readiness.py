@@ -63,6 +63,8 @@ class Readiness:
 
     def note_ends(self, ids: Sequence[int] | slice, batch: Batch) -> None:
         """Note which envs wait for a reset, because their episode has ended and no autoreset has begun the next."""
+        if self.all_ready and not (has_true(batch.terminated) or has_true(batch.truncated)):
+            return
         over = batch.terminated | batch.truncated
         if batch.finals:
             over[[*batch.finals]] = False

@@ -93,9 +93,11 @@ class RowReader:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[block].items()}
         self.batches += 1
         self.rows_read += self._num_envs
-        if self.is_bare and not self._engine.extras and not (self._counts and _has_ends(batch)):
-            return batch
-        return self._complete(batch)
+        if not self.is_bare or self._engine.extras:
+            return self._complete(batch)
+        if self._counts:
+            self._count(batch)
+        return batch
 
     def read(self, ids: Sequence[int]) -> Batch:
         """The rows of ``ids``, in this order, as copies."""
@@ -173,7 +175,7 @@ class RowReader:
             self._fault_rows.note_given(batch, is_everyone)
 
     def _count(self, batch: Batch) -> None:
-        if not _has_ends(batch):
+        if not (has_true(batch.terminated) or has_true(batch.truncated)):
             return
         if self._finals_are_columns:
             batch.finals = self._column_finals(batch)
@@ -228,11 +230,6 @@ class RowReader:
         return self._tree.unflatten(
             [next(objects) if column is None else np.array(column[env_id])[()] for column in self._final]
         )
-
-
-def _has_ends(batch: Batch) -> bool:
-    """Whether some episode has ended."""
-    return has_true(batch.terminated) or has_true(batch.truncated)
 
 
 def _copier(ids: Sequence[int], rows: npt.NDArray[np.int32]) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:

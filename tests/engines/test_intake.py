@@ -65,6 +65,19 @@ def test_steps_of_an_array_are_read_by_value() -> None:
     assert rows.action[0].tolist() == [5, 3, 1]
 
 
+def test_integers_without_bounds_of_their_own_are_taken_whatever_their_number() -> None:
+    limits = np.iinfo(np.int64)
+    rows = rows_of(spaces.Box(limits.min, limits.max, (2,), np.int64), num_envs=100)
+    take = intake_of(rows)
+    assert take is not None
+    actions = np.array([[limits.min, limits.max]] * 100)
+    assert take(actions)
+    for other in (actions[:99], actions[:, 0], actions.astype(np.uint64), actions.tolist()):
+        assert not take(other)
+    assert rows.action[0] is not None
+    assert rows.action[0].tolist() == actions.tolist()
+
+
 @pytest.mark.parametrize(
     ("action", "num_envs"),
     [

@@ -27,6 +27,7 @@ ASIDE = "shoal.aside"
 TRUNCATED = "TimeLimit.truncated"
 _FLOAT32 = np.dtype(np.float32)
 _INT64 = np.dtype(np.int64)
+_FORMS: dict[type, int] = {int: 0, np.int64: 1}
 _NATIVE = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 _log = logging.getLogger("shoal")
 
@@ -169,19 +170,21 @@ class ActionForms:
 
 
 def _pack_numbers(actions: Sequence[Any]) -> np.ndarray[Any, Any] | None:
-    rows = []
-    for action in actions:
-        kind = action.__class__
-        if kind is int:
-            rows.append((0, action))
-        elif kind is np.int64:
-            rows.append((1, action))
-        elif kind is np.ndarray and action.dtype == _INT64 and action.ndim < 2 and action.size == 1:
-            rows.append((2 + action.ndim, action.item()))
-        else:
-            return None
+    kinds = set(map(type, actions))
+    flat: list[Any] = []
+    if len(kinds) == 1 and (form := _FORMS.get(kinds.pop())) is not None:  # as is usual
+        flat = [form] * (2 * len(actions))
+        flat[1::2] = actions
+    else:
+        for action in actions:
+            if (form := _FORMS.get(type(action))) is not None:
+                flat += (form, action)
+            elif type(action) is np.ndarray and action.dtype == _INT64 and action.ndim < 2 and action.size == 1:
+                flat += (2 + action.ndim, action.item())
+            else:
+                return None
     try:
-        return np.array(rows, np.int64)
+        return np.array(flat, np.int64).reshape(-1, 2)
     except OverflowError:
         return None
 

@@ -27,12 +27,30 @@ def intake_of(rows: Rows) -> Callable[[Any], bool] | None:
     """
     tree = rows.spec.action
     column = rows.action[0] if tree.is_single else None
-    if column is None or column.ndim != 1 or column.dtype.kind not in "iu" or len(column) > FEW:
+    if column is None or column.dtype.kind not in "iu":
         return None
-    leaf, dtype, shape = tree.leaves[0], column.dtype, column.shape
+    leaf = tree.leaves[0].without_bounds()  # which forgets bounds that are those of the dtype
     if leaf.low is None:
-        return None
-    low, high = int(leaf.low), int(leaf.high)
+        return _take_any(column)
+    return _take_numbers(column, int(leaf.low), int(leaf.high)) if column.ndim == 1 and len(column) <= FEW else None
+
+
+def _take_any(column: np.ndarray[Any, Any]) -> Callable[[Any], bool]:
+    """For integers that have no bounds but those of their dtype."""
+    dtype, shape = column.dtype, column.shape
+
+    def take(action: Any) -> bool:
+        if action.__class__ is not np.ndarray or action.dtype is not dtype or action.shape != shape:
+            return False
+        column[:] = action
+        return True
+
+    return take
+
+
+def _take_numbers(column: np.ndarray[Any, Any], low: int, high: int) -> Callable[[Any], bool]:
+    """For a handful of integers, one per env, with bounds."""
+    dtype, shape = column.dtype, column.shape
     # Testing whether all numbers are in a small set takes a third of the time of finding their minimum and maximum.
     right = frozenset(range(low, high + 1)) if high - low < FEW else None
     places: Any = words(column)

@@ -23,7 +23,7 @@ import numpy as np
 
 from shoal.arrays import Arena, Columns, Layout, RowLayout, words
 from shoal.engines.process.forms import SLIP_BYTES
-from shoal.engines.process.wake import NOBODY_WAITS, SEMAPHORE_BYTES, Fence, Semaphore
+from shoal.engines.process.wake import NOBODY_WAITS, REORDERS, SEMAPHORE_BYTES, Fence, Semaphore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -95,18 +95,21 @@ class Control:
             self.columns["awaited"][:] = self.wanted[0] = NOBODY_WAITS
         self.go = [Semaphore(arena.address(word), create=create) for word in self.columns["go"]]
         self.done = Semaphore(arena.address(self.columns["done"]), create=create)
+        self._all_awake = [NOBODY_WAITS] * plan.lanes
         self._fence = Fence()
 
     def call(self, lanes: Collection[int]) -> None:
         """Tell lanes that there is something to do, and wake those that sleep."""
         calls, awaited = self.calls, self.awaited
-        self._fence()  # what there is to do must be written before
+        if REORDERS:
+            self._fence()  # what there is to do must be written before
         for lane in lanes:
             calls[lane] += 1
         self._fence()
-        for lane in lanes:
-            if calls[lane] >= awaited[lane]:
-                self.go[lane].post()
+        if awaited.tolist() != self._all_awake:
+            for lane in lanes:
+                if calls[lane] >= awaited[lane]:
+                    self.go[lane].post()
 
     def clear_lane(self, lane: int, env_ids: Sequence[int], rounds: int) -> None:
         """Make a lane whose worker is dead as good as new: nothing pending, nothing published."""

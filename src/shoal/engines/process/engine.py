@@ -55,7 +55,6 @@ class ProcessEngine:
         self._taken = [0] * lanes
         self._stray = 0  # rows that lost workers have published and nobody takes
         self.owed = [0] * lanes
-        self._notes_taken = [0] * (self.num_workers + 1)
         self.all_ids = list(range(hosted))
         self.collected: list[int] = []
         self._refused: list[int] = []
@@ -65,6 +64,7 @@ class ProcessEngine:
         self.incarnations = [0] * hosted
         self._letters = Letters(self.homes)
         self.check_requests = self._letters.check
+        self._has_rounds = not config.one_by_one
         # Envs that were let go, and are to be welcomed in their new homes.
         self.arrivals: list[int] = []
 
@@ -94,6 +94,7 @@ class ProcessEngine:
         self._notes = NoteReader(self.config, self.spec, control, self.homes)
         self._rounds = Rounds(control)
         self._cores = usable_cores()
+        self._needs_all_cores = len(self.owed) >= self._cores
         self._waiter = Waiter(control.done, partial(sum, control.progress), control.wanted)
         self._clock = AwakeTime(2 * _SLICE_S)
         self._watch = LaneWatch(weakref.proxy(self))
@@ -108,18 +109,8 @@ class ProcessEngine:
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
         """Mark the commands and wake the lanes concerned."""
-        if (
-            len(ids) == len(self.all_ids)
-            and command is Command.STEP
-            and not requests
-            and not self.gone
-            and not self.config.one_by_one
-            and not (self.recycler is not None and self.recycler.is_active)
-        ):
-            # Counted first: a step that is owed but was never counted would be waited for in vain.
-            self._rounds.count(block)
-            self.owed[:] = self.homes.sizes
-            self._rounds.tell()
+        if command is Command.STEP and not requests and len(ids) == len(self.all_ids) and self._moves_as_one:
+            self._begin_round(block)
             return
         if self.recycler is not None and self.recycler.is_active:
             self.check_requests(requests or {})  # as below, but before any env is let go
@@ -151,6 +142,17 @@ class ProcessEngine:
             self.collected = self._refused  # what is lost from here on waits for the next collect
             self._send_letters()
 
+    @property
+    def _moves_as_one(self) -> bool:
+        """Whether every lane may be told to step all its envs."""
+        return self._has_rounds and not self.gone and (self.recycler is None or not self.recycler.is_active)
+
+    def _begin_round(self, block: int) -> None:
+        # Counted first: a step that is owed but was never counted would be waited for in vain.
+        self._rounds.count(block)
+        self.owed[:] = self.homes.sizes
+        self._rounds.tell()
+
     def _make_room(self, env_id: int) -> None:
         """Make sure that there is a worker to build an env in."""
         index = self.homes.worker_of(env_id)
@@ -172,8 +174,7 @@ class ProcessEngine:
             self.control.clear_lane(lane, self.homes.lane_ids[lane], self._rounds.number)
             self._taken[lane] = self.owed[lane] = 0
             self._watch.forgive(lane)
-            self._notes.forms.forget(lane)
-        self.control.notes[index] = self._notes_taken[index] = 0
+        self._notes.forget(index)
         self.crew.replace(index, self.control.plan, self._rounds.number)
 
     def _send_letters(self) -> None:
@@ -198,18 +199,20 @@ class ProcessEngine:
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env; if that yields nothing but rows, the books are kept without looking at single lanes."""
-        self.submit(self.all_ids, Command.STEP, None, block)
+        is_round = self.recycler is None and self._moves_as_one
+        if is_round:
+            self._begin_round(block)
+        else:
+            self.submit(self.all_ids, Command.STEP, None, block)
         if meanwhile is not None:
             meanwhile()
-        control, goal = self.control, sum(self._taken) + len(self.all_ids)
+        goal = sum(self._taken) + len(self.all_ids)
         if (
-            sum(self.owed) == len(self.all_ids)
-            and self._waiter.wait(goal, _SLICE_S, self._has_notes, is_crowded=len(self.owed) >= self._cores)
-            and sum(progress := control.progress.tolist()) == goal
-            and not self._has_notes()
-            and self._notes.forms.is_silent
-            and self.recycler is None
-            and not self.crew.lost
+            is_round
+            and self._waiter.wait(goal, _SLICE_S, self._notes.has_news, is_crowded=self._needs_all_cores)
+            and sum(progress := self.control.progress.tolist()) == goal
+            and not self._notes.has_news()
+            and self._notes.read_slips_into(self.extras)
         ):
             # In one go: after an interrupt in between, somebody would wait for what has already arrived.
             self._taken, self.owed, self.collected = progress, [0] * len(progress), self.all_ids.copy()
@@ -243,9 +246,6 @@ class ProcessEngine:
         # Also while others keep answering: a dead or hung worker must not hide behind them.
         if at_once or monotonic() - self._clock.last > _SLICE_S:
             self._watch.look(self._clock.lap())
-
-    def _has_notes(self) -> bool:
-        return bool(self.control.notes.tolist() != self._notes_taken)
 
     def _has_landed(self, before: int) -> bool:
         self.drain()
@@ -287,24 +287,17 @@ class ProcessEngine:
         Raises:
             WireError: If the worker is dead, stopped in the middle of one, or sent something that makes no sense.
         """
-        if self._notes_taken[index] == self.control.notes[index]:
+        if not self._notes.has_news_of(index):
             return
         worker = self.crew.workers[index]
         command = self.command_owed_by(worker)
         patience = Patience(worker, self.config.timeouts.of(command, is_building=bool(self.building)))
         commands = {i: self.control.command[i] for i in self.owed_by(worker)}
-        while self._notes_taken[index] < self.control.notes[index]:
-            frame = worker.channel.frame(worker.channel.num_received + self._notes_taken[index], _SLICE_S)
-            if frame is None:
-                patience()
-                continue
-            for env_id, outcome in self._notes.read(frame, worker, commands):
-                if isinstance(outcome, Fault):
-                    self.faults[env_id] = outcome
-                else:
-                    self.extras[env_id] = outcome
-            self._notes_taken[index] += 1  # last: after an interrupt, the frame is read once more
-            worker.channel.forget(frame)
+        for env_id, outcome in self._notes.take(worker, commands, patience):
+            if isinstance(outcome, Fault):
+                self.faults[env_id] = outcome
+            else:
+                self.extras[env_id] = outcome
 
     # ------------------------------------------------------------------ faults
 

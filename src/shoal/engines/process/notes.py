@@ -18,7 +18,7 @@ from shoal.faults import Fault, fault_from
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from shoal.engines.lane import Lane
     from shoal.engines.process.control import Control
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shoal.spec import EnvSpec
 
 Note = tuple[Kind, int, bytes]
+_SLICE_S = 0.05
 _BLANK_SLIP = memoryview(bytes(SLIP_BYTES))
 
 
@@ -81,9 +82,52 @@ class NoteReader:
     def __init__(self, config: EngineConfig, spec: EnvSpec, control: Control, homes: Homes) -> None:
         self.forms = FormReader(control, len(homes.lanes))
         self._homes = homes
+        self._announced = control.notes
+        self._taken = [0] * len(control.notes)
         self._allow_pickle = config.allow_pickle
         self._num_objects = sum(not leaf.is_array for leaf in spec.observation.leaves)
         self._has_finals = config.autoreset is Autoreset.SAME_STEP
+
+    def has_news(self) -> bool:
+        """Whether some worker has announced messages that were not taken yet."""
+        return bool(self._announced.tolist() != self._taken)
+
+    def has_news_of(self, index: int) -> bool:
+        """Whether this worker has."""
+        return bool(self._announced[index] != self._taken[index])
+
+    def forget(self, index: int) -> None:
+        """Forget a worker that was lost: the next one in its place begins anew."""
+        self._announced[index] = self._taken[index] = 0
+        for lane in self._homes.lanes_of(index):
+            self.forms.forget(lane)
+
+    def take(
+        self, worker: WorkerProcess, commands: Mapping[int, int], patience: Callable[[], None]
+    ) -> Iterator[tuple[int, Extra | Fault]]:
+        """What the messages that a worker has announced say about which env; see ``read``.
+
+        ``patience`` is asked again and again, while a message does not come, whether to go on waiting.
+        """
+        index, channel = worker.index, worker.channel
+        while self._taken[index] < self._announced[index]:
+            frame = channel.frame(channel.num_received + self._taken[index], _SLICE_S)
+            if frame is None:
+                patience()
+                continue
+            yield from self.read(frame, worker, commands)
+            self._taken[index] += 1  # last: after an interrupt, the frame is read once more
+            channel.forget(frame)
+
+    def read_slips_into(self, extras: dict[int, Extra]) -> bool:
+        """Take the infos that need no message, of all lanes; False if one makes no sense."""
+        if not self.forms.is_silent:
+            try:
+                for lane, ids in enumerate(self._homes.lane_ids):
+                    extras.update(self.forms.read(lane, ids))
+            except FrameError:
+                return False
+        return True
 
     def read(self, frame: Frame, worker: WorkerProcess, commands: Mapping[int, int]) -> list[tuple[int, Extra | Fault]]:
         """What a message says about which env.

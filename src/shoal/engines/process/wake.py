@@ -32,6 +32,9 @@ _TOO_OFTEN = 12  # thefts count 4 each, and every wait without one takes 1 back
 _REST_S = (0.1, 3.2)  # how long not to look: at first, and at most
 _MEMORY = 0.25  # weight of the newest wait in the running average
 
+# Whether reads may overtake reads, and writes other writes; x86 processors only let reads overtake writes.
+REORDERS = os.uname().machine not in ("x86_64", "amd64", "i386", "i686")
+
 # Posting takes a fraction of a microsecond, so the GIL is kept; a real wait releases it.
 _quick = ctypes.PyDLL(None)
 _slow = ctypes.CDLL(None, use_errno=True)
@@ -121,6 +124,7 @@ class Waiter:
         self._wanted = wanted
         self._place = place
         self._budget = budget_s
+        self._longest = 4 * budget_s
         self._average = budget_s / 2
         self._waited = 0.0
         self._thefts = 0
@@ -143,17 +147,19 @@ class Waiter:
                 where it stays. So a count that stands still is looked at only a few times.
         """
         start = perf_counter()
-        looks = _FEW_LOOKS if is_crowded else -1
-        may_look = self._average < self._budget and start >= self._rests_until
-        is_due = (may_look and self._spin(goal, start, looks)) or self._sleep(goal, timeout_s, look)
-        self._waited += perf_counter() - start
+        seen = 0.0
+        if self._average < self._budget and start >= self._rests_until:
+            seen = self._spin(goal, start, _FEW_LOOKS if is_crowded else -1)
+        is_due = seen > 0.0 or self._sleep(goal, timeout_s, look)
+        self._waited += (seen or perf_counter()) - start
         if is_due:
             # One long pause (a learner's update, an evaluation) says little about the next wait: cap its weight.
-            self._average += _MEMORY * (min(self._waited, 4 * self._budget) - self._average)
+            self._average += _MEMORY * (min(self._waited, self._longest) - self._average)
             self._waited = 0.0
         return is_due
 
-    def _spin(self, goal: int, start: float, looks: int) -> bool:
+    def _spin(self, goal: int, start: float, looks: int) -> float:
+        """Look at the count, again and again; returns when the goal was seen, or 0 if it is not worth looking on."""
         end = start + 2 * self._budget
         count, pause = self._count, os.sched_yield
         first = now = count()
@@ -167,13 +173,14 @@ class Waiter:
             if then - before > _STOLEN_S:
                 self._note_theft(then)
             if then > end or (looks == 0 and now == first):
-                return False
+                return 0.0
         if self._thefts:
             self._thefts -= 1
         else:
             self._rest_s = _REST_S[0]
-        self._fence()  # what was written before the count was raised must be read after it
-        return True
+        if REORDERS:
+            self._fence()  # what was written before the count was raised must be read after it
+        return then
 
     def _note_theft(self, now: float) -> None:
         """Somebody else had the core. Once means nothing: a virtual machine loses its core now and then."""

@@ -31,7 +31,7 @@ from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.forms import FormWriter
 from shoal.engines.process.letters import Mailbox
 from shoal.engines.process.notes import Note, Notes, pack_fault
-from shoal.engines.process.wake import NOBODY_WAITS, Fence, Waiter
+from shoal.engines.process.wake import NOBODY_WAITS, REORDERS, Fence, Waiter
 from shoal.engines.process.wire import Channel, FrameError, Kind
 from shoal.errors import ShippingError, Where
 from shoal.faults import Fault, fault_from
@@ -342,7 +342,8 @@ class LaneServer:
         for _ in notes:
             self.worker.announce()
         control.running[self.index] = -1
-        self._fence()  # the rows must be there before it is said that they are
+        if REORDERS:
+            self._fence()  # the rows must be there before it is said that they are
         control.progress[self.index] = self._position
         self._fence()
         wanted = control.wanted[0]

@@ -14,6 +14,7 @@ of the other envs are handed out first, and the call after that says why the man
 from __future__ import annotations
 
 import logging
+from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from shoal.batch import Batch
     from shoal.faces.ding.config import Manners, Settings
 
+_RUN = EnvState.RUN
+_obs_of = attrgetter("obs")
 _log = logging.getLogger("shoal")
 
 
@@ -175,13 +178,15 @@ class Core:
 
     # ------------------------------------------------------------------ steps
 
-    def check_running(self, ids: Iterable[int]) -> None:
+    def check_running(self, ids: Collection[int]) -> None:
         """Check that these envs can be stepped.
 
         Raises:
             ManagerState: If one of them is not running, or has not answered yet.
             UnknownEnv: If there is no such env.
         """
+        if not self._busy and self._do_run(ids):
+            return
         state_of, busy = self.states.get, self._busy
         bad = [i for i in ids if state_of(i) is not EnvState.RUN or i in busy]
         if not bad:
@@ -191,6 +196,10 @@ class Core:
                 raise UnknownEnv(f"there is no env {i!r}: the manager has envs 0 to {self.num_envs - 1}")
         told = ", ".join(f"env {i} {self._why_not(i)}" for i in bad)
         raise ManagerState(f"only envs that run can be stepped: {told}")
+
+    def _do_run(self, ids: Collection[int]) -> bool:
+        """Whether all of these envs are running; asked on every step, hence without a loop."""
+        return [*map(self.states.get, ids)].count(_RUN) == len(ids)
 
     @property
     def _busy(self) -> Collection[int]:
@@ -296,6 +305,8 @@ class Core:
         self.catch_up()
         while True:
             busy = self._busy
+            if not busy and self._do_run(self.states):
+                return [*self.states]
             ids = [i for i, state in self.states.items() if state is EnvState.RUN and i not in busy]
             if ids or not self._resetting or not self.manners.waits_to_be_ready:
                 return ids
@@ -321,20 +332,23 @@ class Core:
             self._absorb_resets(batch, ids, back)
             if len(back) == len(ids):
                 return
+        timesteps, news, begun = self.runner.timesteps(batch)
+        answers = dict(zip(ids, timesteps, strict=True))
+        if not self._stepping.issuperset(ids):
+            answers = {i: timestep for i, timestep in answers.items() if i in self._stepping}
+        self._stepping.difference_update(answers)
+        self._answers.update(answers)
+        self.ready_obs.update(zip(answers, map(_obs_of, answers.values()), strict=True))
+        if self.events is not None:
+            self.events.extend((i, "step", timestep) for i, timestep in answers.items())
         due = []
-        timesteps, begun = self.runner.timesteps(batch)
-        for row, (i, timestep) in enumerate(zip(ids, timesteps, strict=True)):
-            if i in self._stepping:
-                self._stepping.discard(i)
-                self._answers[i] = timestep
-                self.ready_obs[i] = timestep.obs
-                if self.events is not None:
-                    self.events.append((i, "step", timestep))
-                if (timestep.done or timestep.info) and self.progress.note_end(i, timestep):
-                    if row in begun:
-                        self._begin(i, begun[row])
-                    else:
-                        due.append(i)
+        for row in news:
+            i = ids[row]
+            if i in answers and self.progress.note_end(i, answers[i]):
+                if row in begun:
+                    self._begin(i, begun[row])
+                else:
+                    due.append(i)
         if due:  # seeds wait for a reset that the caller asks for
             self._begin_resets(dict.fromkeys(due))
 

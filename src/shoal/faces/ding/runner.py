@@ -179,29 +179,36 @@ class Runner:
         leaves = self._tree.flatten(obs)
         return [self._tree.unflatten(row) for row in zip(*leaves, strict=True)]
 
-    def timesteps(self, batch: Batch) -> tuple[list[Any], dict[int, Any]]:
-        """The timestep of every row, and the first observation of the next episode for rows that have begun it."""
+    def timesteps(self, batch: Batch) -> tuple[list[Any], Sequence[int], dict[int, Any]]:
+        """The timestep of every row.
+
+        With them, the rows that end an episode or have an info; and, for rows that have begun the next episode, its
+        first observation.
+        """
         rewards = batch.reward.astype(np.float32)[:, None]
         dones = (batch.terminated | batch.truncated).tolist()
         infos: list[dict[str, Any]] = [{} for _ in dones]
-        for row, info in batch.infos:
-            infos[row] = info
         rows, begun = self._rows_of(batch.obs), {}
-        for row, (last_obs, last_info) in batch.finals.items():
-            aside = infos[row].get(ASIDE)
-            begun[row] = rows[row] if aside is None else aside["obs"]
-            rows[row], infos[row] = last_obs, last_info
+        is_plain = not (batch.infos or batch.finals)
+        if not is_plain:
+            for row, info in batch.infos:
+                infos[row] = info
+            for row, (last_obs, last_info) in batch.finals.items():
+                aside = infos[row].get(ASIDE)
+                begun[row] = rows[row] if aside is None else aside["obs"]
+                rows[row], infos[row] = last_obs, last_info
         made: list[Any] = list(map(_timestep, zip(rows, rewards, dones, infos, strict=True)))
+        if is_plain and not self._kinds:
+            return made, [row for row, done in enumerate(dones) if done] if True in dones else (), begun
         told = [row for row, info in enumerate(infos) if info]
-        if told or self._kinds:
-            ids = batch.env_id.tolist()
-            self._note_kinds({ids[row]: infos[row] for row in told})
-            for row, i in enumerate(ids):
-                if i in self._kinds:
-                    made[row] = self._kinds[i]._make(made[row])
+        ids = batch.env_id.tolist()
+        self._note_kinds({ids[row]: infos[row] for row in told})
+        for row, i in enumerate(ids):
+            if i in self._kinds:
+                made[row] = self._kinds[i]._make(made[row])
         for row in told:
             made[row] = _completed(made[row], infos[row])
-        return made, begun
+        return made, [row for row, timestep in enumerate(made) if timestep.done or timestep.info], begun
 
     def _note_kinds(self, infos: Mapping[int, Mapping[str, Any]]) -> None:
         """Note new classes of timesteps: an env that changes its class says so beside the first such row."""
