@@ -179,7 +179,7 @@ class RowReader:
             return
         if self._finals_are_columns:
             batch.finals = self._column_finals(batch)
-        self.episodes += int(np.count_nonzero(batch.terminated | batch.truncated))
+        self.episodes += (batch.terminated | batch.truncated).tobytes().count(1)
 
     def _nested(self, leaves: list[Any]) -> Any:
         # Object leaves are only known once the extras are taken, so their places are filled later.
