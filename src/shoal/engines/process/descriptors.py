@@ -9,7 +9,8 @@ import sys
 
 from shoal.errors import ResourceError
 
-FDS_PER_WORKER = 6  # a socket, its lifeline, its stderr, a file for its stacks, and two of multiprocessing's
+# A socket, its lifeline, its stderr, a file for its stacks, one that stands for the process, two of multiprocessing's.
+FDS_PER_WORKER = 7
 FDS_PER_POOL = 5  # the file of the shared memory and its mapping, and three of the thread that reads stderr
 FDS_TO_START = 16  # the fork server's own, and what is open only while a worker starts
 _ENOUGH = 4096

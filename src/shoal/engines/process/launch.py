@@ -21,6 +21,7 @@ from shoal.arguments import check_choice
 from shoal.arrays import Arena
 from shoal.cgroups import oom_kills
 from shoal.engines.process import worker as worker_module
+from shoal.engines.process.pidfd import Pidfd
 from shoal.engines.process.stderr import Tail
 from shoal.engines.process.surroundings import single_threaded_libraries, unset_thread_variables
 from shoal.engines.process.threads import foreign_threads
@@ -65,7 +66,8 @@ class WorkerProcess:
         self.peak_bytes: int | None = None
         self.process: Any = None
         self._relay = relay
-        self._is_own_child = method != "forkserver"
+        # If the fork server is killed, multiprocessing takes all it has started for dead.
+        self._pidfd: Pidfd | None = None
         self._oom_kills = oom_kills()
         self._closing = threading.RLock()
         try:
@@ -78,6 +80,9 @@ class WorkerProcess:
         except OSError as error:
             raise _cannot_start(boot.worker, error) from error
         self.pid: int = self.process.pid
+        if method == "forkserver":
+            self._pidfd = Pidfd(self.pid)
+            self._ours.callback(self._pidfd.close)
 
     def _open_and_start(self, boot: Boot, method: str, ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> Any:
         keep_streams_taken()
@@ -112,7 +117,9 @@ class WorkerProcess:
     def is_alive(self) -> bool:
         """Whether the process is running."""
         try:
-            return bool(self.process.is_alive()) and not self._was_reaped_by_another()
+            if self.process.is_alive():
+                return not self._was_reaped_by_another()
+            return self._pidfd is not None and self._pidfd.lives()
         except ValueError:  # another thread has closed the pool
             return False
 
@@ -121,7 +128,7 @@ class WorkerProcess:
 
         ``multiprocessing`` then believes it runs forever. Only the fork server can wait for its own children.
         """
-        if self._is_own_child:
+        if self._pidfd is None:
             try:
                 os.kill(self.pid, 0)
             except ProcessLookupError:
@@ -197,11 +204,15 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, ValueError):
             _end_all(followers(self.pid, is_alive=self.is_alive()))
             self.process.kill()
+            if self._pidfd is not None:
+                self._pidfd.kill()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the process to end; returns whether it did."""
         with contextlib.suppress(ValueError):  # released, so it has ended
             self.process.join(timeout_s)
+            if self._pidfd is not None and self.process.exitcode is not None:
+                self._pidfd.lives(timeout_s)
         return not self.is_alive()
 
     def disown(self) -> None:
@@ -212,6 +223,8 @@ class WorkerProcess:
         for fd in (self._lifeline, self._stacks, *theirs):
             with contextlib.suppress(OSError):
                 os.close(fd)
+        if self._pidfd is not None:
+            self._pidfd.close()
         self.channel.close()
         multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]
 
