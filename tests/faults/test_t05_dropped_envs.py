@@ -110,14 +110,14 @@ def test_t05_a_dropped_env_does_not_come_back_in_an_asynchronous_pool(
     twins.take_reset(pool.reset(seed=SEED), SEED)
     pool.send(ZEROS)
     after: list[int] = []
-    while len(after) < 20:
+    while len(after) < 20 or not set(NEIGHBOURS).issubset(after):
         batch = pool.recv(timeout=10)
         ids = batch.env_id.tolist()
         if twins.told:
             after += ids
         twins.take(batch, ZEROS)
         pool.send([0] * len(ids), ids)  # also to the dropped env, by a caller who does not look
-    assert set(after) == set(NEIGHBOURS)
+    assert FAULTY not in after
     while not pool._dispatch.traffic.is_empty:
         assert FAULTY not in pool.recv(timeout=10).env_id
     pool.send([0], [FAULTY])
