@@ -320,6 +320,24 @@ def test_nan_is_refused_in_every_row_of_scalars(rows: int, row: int) -> None:
 
 
 @given(
+    low=st.lists(st.integers(-2, 0), min_size=3, max_size=3),
+    high=st.lists(st.integers(0, 2), min_size=3, max_size=3),
+    rows=st.lists(st.lists(st.sampled_from([-2.5, -2.0, -1, 0, 1, 2, 2.5]), min_size=3, max_size=3), min_size=1),
+)
+def test_bounds_of_vectors_are_judged_as_the_space_judges_them(
+    low: list[int], high: list[int], rows: list[list[float]]
+) -> None:
+    space = spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+    leaf, actions = leaf_of(space, "action"), np.array(rows, np.float32)
+    bad = [row for row, action in enumerate(actions) if action not in space]
+    if bad:
+        with pytest.raises(ActionError, match=f"action: row {bad[0]}: "):
+            leaf.fit_batch(actions, len(rows))
+    else:
+        np.testing.assert_array_equal(leaf.fit_batch(actions, len(rows)), actions)
+
+
+@given(
     values=st.lists(st.one_of(st.integers(-3, 6), st.just(2**62)), min_size=1, max_size=80),
     start=st.integers(-2, 2),
 )

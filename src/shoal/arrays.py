@@ -181,6 +181,17 @@ def span(ids: Sequence[int] | np.ndarray[Any, Any]) -> slice | None:
     return slice(first, last + 1) if last - first == len(ids) - 1 else None
 
 
+def ordered_span(ids: Sequence[int]) -> slice | None:
+    """``span`` for ids in any order: None unless each is followed by the next.
+
+    Example:
+        >>> ordered_span([4, 5, 6]), ordered_span([4, 6, 5, 7])
+        (slice(4, 7, None), None)
+    """
+    part = span(ids)
+    return part if part is not None and list(ids) == list(range(part.start, part.stop)) else None
+
+
 def has_true(mask: np.ndarray[Any, Any]) -> bool:
     """``mask.any()``, but for a few flags in a tenth of the time.
 

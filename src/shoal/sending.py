@@ -6,6 +6,7 @@ from dataclasses import replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
+from shoal.arrays import ordered_span
 from shoal.engines.base import Command, Engine, Request
 from shoal.errors import ShoalError
 from shoal.traffic import Held, Traffic
@@ -66,7 +67,7 @@ class Sender:
         """Submit one step for each of these envs, none of which is busy."""
         if not self._traffic.num_flying:
             self._reader.next_block(keep_rows=True)
-        self.write_actions(ids, leaves)
+        self.write_actions(ordered_span(ids) or ids, leaves)
         self.submit(ids, Command.STEP, None)
 
     def reset_idle(self, ids: list[int], requests: Sequence[Request | None]) -> None:

@@ -130,11 +130,8 @@ class Leaf:
             raise error(f"{self.path}: expected dtype {self.dtype}, got {array.dtype} ({_brief(array)})")
         with np.errstate(over="ignore", invalid="ignore"):
             cast = array.astype(self.dtype)
-        if integers:
-            kept = bool((cast == array).all())
-        else:
-            kept = self.dtype.kind != "f" or bool((np.isfinite(cast) == np.isfinite(array)).all())
-        if not kept:
+        kept = self.dtype.kind != "f" or (np.isfinite(cast) == np.isfinite(array)).all()
+        if not kept or (integers and not (cast == array).all()):
             raise error(f"{self.path}: a value of dtype {array.dtype} overflows {self.dtype} ({_brief(array)})")
         return cast
 
@@ -146,7 +143,7 @@ class Leaf:
                 return
         # Written so that NaN, for which every comparison is false, counts as outside.
         inside = (array >= self.low) & (array <= self.high)
-        if inside.all():
+        if b"\0" not in inside.tobytes():
             return
         row = int(np.argwhere(~inside)[0][0])
         hint = ""
@@ -331,7 +328,10 @@ def _bounds(space: Space[Any]) -> tuple[Any, Any]:
         return 0, 1
     if isinstance(space, spaces.Box) and not space.shape:
         return space.low.item(), space.high.item()
-    return getattr(space, "low", None), getattr(space, "high", None)
+    bounds = (getattr(space, "low", None), getattr(space, "high", None))
+    # A bound that is the same everywhere is one number: to compare with that takes a tenth of the time.
+    low, high = (np.array(b.flat[0]) if b is not None and b.size and (b == b.flat[0]).all() else b for b in bounds)
+    return low, high
 
 
 def _flatten(space: Space[Any], value: Any, path: str, error: type[SpecError | ActionError]) -> list[Any]:

@@ -182,10 +182,9 @@ class Traffic:
 
     def _spread(self) -> None:
         # In this order, because an interrupt in between then leaves both the flag and the set, and loses nothing.
-        everyone = range(self._num_envs)
         if self._all_flying:
-            self._flying.update(everyone)
+            self._flying.update(range(self._num_envs))
             self._all_flying = False
         if self._all_landed:
-            self._landed.update(dict.fromkeys(everyone))
+            self._landed.update(dict.fromkeys(range(self._num_envs)))
             self._all_landed = False

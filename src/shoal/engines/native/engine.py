@@ -167,9 +167,9 @@ class NativeEngine:
     def _carry_out(self, ids: list[int], command: Command, requests: dict[int, Request], block: int) -> Done:
         """Run one command for some envs; whatever is raised along the way is a fault of all of them."""
         try:
-            renewed = {i: request for i in ids if (request := requests.get(i)) and request.incarnation is not None}
-            for i in renewed:
-                self._simulator.renew(i)
+            for i in ids if requests else ():
+                if (request := requests.get(i)) and request.incarnation is not None:
+                    self._simulator.renew(i)
             if command is Command.CALL:
                 return self._call(ids, requests)
             rows = np.array(sorted(ids), np.int32)
@@ -266,4 +266,4 @@ def _both(first: Job, second: Job) -> Job | None:
     is_step = first.command is second.command is Command.STEP
     if not is_step or first.requests or second.requests or first.block != second.block:
         return None
-    return replace(first, ids=first.ids + second.ids)
+    return Job(first.carry_out, first.ids + second.ids, Command.STEP, {}, first.block)
