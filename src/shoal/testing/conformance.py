@@ -9,8 +9,6 @@ what `CountingEnv` writes into them. A rule that does not hold raises ``Assertio
 what was found instead. Nothing here needs pytest itself: each method is a plain function that returns or raises.
 
 What only some engines can do (ending a hung env, surviving a killed worker) is not a rule, and not tested here.
-
-The module is longer than most, so that all rules can be read in one place.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,7 +29,6 @@ from shoal.errors import (
     EnvConstructError,
     EnvResetError,
     EnvStepError,
-    FaultError,
     NothingInFlight,
     NotReset,
     SpecError,
@@ -39,6 +36,7 @@ from shoal.errors import (
 )
 from shoal.testing.envs import CountingEnv, SleepyEnv, WrappedBufferEnv, read_row
 from shoal.testing.faults import FaultEnv, InjectedFault
+from shoal.testing.judging import assert_ids, assert_same, assert_told, caught, plain, play, rows_by_env
 from shoal.testing.leaks import no_leftovers
 from shoal.testing.structured import CustomSpaceEnv, DictTupleEnv, GraphEnv, SequenceEnv, TextEnv
 
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["EngineConformance", "EnvFns", "rule"]
 
 EnvFns = Sequence[Callable[[], Any]]
-_E = TypeVar("_E", bound=BaseException)
 
 MODES = ("next_step", "same_step", "disabled")
 CLOSE_LIMIT_S = 5.0
@@ -116,16 +113,16 @@ class EngineConformance:
         """Whatever order they were asked in; envs that were not asked do not move."""
         ids = [2, 0, 3]
         with self._pool("rows come in the order of the ids sent", self._counting()) as pool:
-            _assert_ids(pool.reset(seed=1), range(self.num_envs))
-            _assert_ids(pool.step([1, 2, 3], env_id=ids), ids)
+            assert_ids(pool.reset(seed=1), range(self.num_envs))
+            assert_ids(pool.step([1, 2, 3], env_id=ids), ids)
             moved = pool.get_attr("total_steps")
             assert moved == (1, 0, 1, 1, *self._zeros()[4:]), f"envs {ids} were asked, and the envs moved {moved} steps"
-            _assert_ids(pool.reset(seed=5, env_id=ids[::-1]), ids[::-1])
+            assert_ids(pool.reset(seed=5, env_id=ids[::-1]), ids[::-1])
             pool.send([4, 4], env_id=[1, 2])
             pool.send([3, 3], env_id=[3, 0])
             first, second = pool.recv(), pool.recv()
-            _assert_ids(first, [1, 2])
-            _assert_ids(second, [3, 0])
+            assert_ids(first, [1, 2])
+            assert_ids(second, [3, 0])
             actions = [read_row(obs).action for obs in (*first.obs, *second.obs)]
             assert actions == [4, 4, 3, 3], f"envs 1, 2, 3, 0 were sent 4, 4, 3, 3 and took {actions}"
 
@@ -133,7 +130,7 @@ class EngineConformance:
         """Each env's rows are those of the serial engine, whatever the order between envs."""
         fns = [partial(SleepyEnv, 0.001, tag=i, infos=True) for i in range(self.num_envs)]
         with make_pool(fns, engine="serial", seed=7) as reference:
-            expected = _rows_by_env([reference.reset(), *(reference.step(self._zeros()) for _ in range(10))])
+            expected = rows_by_env([reference.reset(), *(reference.step(self._zeros()) for _ in range(10))])
         with self._pool("an asynchronous pool gives every row once", fns, batch_size=2, seed=7) as pool:
             pool.async_reset()
             batches, sent = [], dict.fromkeys(range(self.num_envs), 0)
@@ -144,7 +141,7 @@ class EngineConformance:
                 again = [i for i in batch.env_id.tolist() if sent[i] <= 10]
                 if again:
                     pool.send([0] * len(again), env_id=again)
-            _assert_same(_rows_by_env(batches), expected, "rows by env")
+            assert_same(rows_by_env(batches), expected, "rows by env")
 
     # ------------------------------------------------------------------ episodes and seeds
 
@@ -179,11 +176,11 @@ class EngineConformance:
         fns = self._counting(episode_length=2)
         with self._pool("without autoreset a step past the end is refused", fns, autoreset="disabled") as pool:
             step = partial(pool.step, self._zeros())
-            _caught(NotReset, step)
+            caught(NotReset, step)
             pool.reset(seed=1)
             step()
             step()
-            _caught(NotReset, step)
+            caught(NotReset, step)
             assert pool.reset(env_id=[1]).first.all(), "a reset did not give a first row"
             assert read_row(pool.step([0], env_id=[1]).obs[0]).step == 1, "the env did not go on after its reset"
 
@@ -210,8 +207,8 @@ class EngineConformance:
         with self._pool("a send is taken as a whole or not at all", self._counting()) as pool:
             pool.reset(seed=2)
             for action, env_id in [*((action, None) for action in of_all), *of_some]:
-                _caught(ActionError, partial(pool.send, action, env_id=env_id))
-                _caught(NothingInFlight, partial(pool.recv, timeout=0))
+                caught(ActionError, partial(pool.send, action, env_id=env_id))
+                caught(NothingInFlight, partial(pool.recv, timeout=0))
                 moved = pool.get_attr("total_steps")
                 assert moved == (0,) * self.num_envs, f"envs moved {moved} steps on action {action}, env_id {env_id}"
             steps = [read_row(obs).step for obs in pool.step(self._zeros()).obs]
@@ -224,15 +221,15 @@ class EngineConformance:
         with rule("an exception in an env arrives with env id, phase, traceback and cause"):
             with self.make_pool(self._faulty(1, "raise", where="reset", at=2)) as pool:
                 pool.reset()
-                _assert_told(_caught(EnvResetError, pool.reset), 1, "reset", InjectedFault, "injected fault in reset")
+                assert_told(caught(EnvResetError, pool.reset), 1, "reset", InjectedFault, "injected fault in reset")
             with self.make_pool(self._faulty(2, "raise")) as pool:
                 pool.reset()
-                error = _caught(EnvStepError, lambda: pool.step(self._zeros()))
-                _assert_told(error, 2, "step", InjectedFault, "injected fault in step")
+                error = caught(EnvStepError, lambda: pool.step(self._zeros()))
+                assert_told(error, 2, "step", InjectedFault, "injected fault in step")
             with self.make_pool(self._counting()) as pool:
                 pool.reset()
-                failed = _caught(EnvCallError, lambda: pool.call("no_such_method", env_id=[3]))
-                _assert_told(failed, 3, "call", AttributeError, "no_such_method")
+                failed = caught(EnvCallError, lambda: pool.call("no_such_method", env_id=[3]))
+                assert_told(failed, 3, "call", AttributeError, "no_such_method")
                 steps = pool.step(self._zeros()).elapsed_step.tolist()
                 assert steps == [1] * self.num_envs, f"steps {steps} after a failed call, expected 1 each"
 
@@ -240,17 +237,17 @@ class EngineConformance:
         """``SystemExit`` in an env is a fault like any other."""
         with self._pool("sys.exit in an env is a fault", self._faulty(1, "sys_exit")) as pool:
             pool.reset()
-            error = _caught(EnvStepError, lambda: pool.step(self._zeros()))
-            _assert_told(error, 1, "step", SystemExit, "SystemExit")
+            error = caught(EnvStepError, lambda: pool.step(self._zeros()))
+            assert_told(error, 1, "step", SystemExit, "SystemExit")
 
     def test_rows_of_the_other_envs_survive_an_exception(self) -> None:
         """``recv`` returns them after the error, and they are the right ones."""
         with self._pool("the other rows of a batch survive a fault", self._faulty(1, "raise", at=2)) as pool:
             pool.reset()
             pool.step(self._zeros())
-            _caught(EnvStepError, lambda: pool.step(self._zeros()))
+            caught(EnvStepError, lambda: pool.step(self._zeros()))
             batch = pool.recv(timeout=10)
-            _assert_ids(batch, [i for i in range(self.num_envs) if i != 1])
+            assert_ids(batch, [i for i in range(self.num_envs) if i != 1])
             rows = [read_row(obs) for obs in batch.obs]
             assert [row.tag for row in rows] == batch.env_id.tolist(), f"rows {rows} for ids {batch.env_id}"
             assert {row.step for row in rows} == {2}, f"rows of steps {[row.step for row in rows]}, expected 2"
@@ -259,10 +256,10 @@ class EngineConformance:
         """Until then, its steps are refused."""
         with self._pool("an env that failed goes on after a reset", self._faulty(1, "raise")) as pool:
             pool.reset()
-            _caught(EnvStepError, lambda: pool.step(self._zeros()))
+            caught(EnvStepError, lambda: pool.step(self._zeros()))
             pool.recv(timeout=10)
-            _caught(StateError, lambda: pool.step([0], env_id=[1]))
-            _assert_ids(pool.reset(env_id=[1]), [1])
+            caught(StateError, lambda: pool.step([0], env_id=[1]))
+            assert_ids(pool.reset(env_id=[1]), [1])
             steps = [read_row(obs).step for obs in pool.step(self._zeros()).obs]
             assert steps == [2 if i != 1 else 1 for i in range(self.num_envs)], f"steps {steps} after the reset"
 
@@ -277,15 +274,15 @@ class EngineConformance:
         for fault, field in fields:
             with self._pool(f"a broken contract is named by env and field ({fault})", self._faulty(2, fault)) as pool:
                 pool.reset()
-                error = _caught(EnvStepError, partial(pool.step, self._zeros()))
-                _assert_told(error, 2, "step", SpecError, field)
+                error = caught(EnvStepError, partial(pool.step, self._zeros()))
+                assert_told(error, 2, "step", SpecError, field)
 
     def test_envs_that_cannot_be_built_are_all_named_and_nothing_is_left(self) -> None:
         """One error for all of them."""
         fns = self._faulty(1, "raise", where="init")
         fns[3] = partial(FaultEnv, "raise_two_args", where="init", tag=3)
         with rule("one error names every env that could not be built"), no_leftovers():
-            error = _caught(EnvConstructError, lambda: self.make_pool(fns))
+            error = caught(EnvConstructError, lambda: self.make_pool(fns))
             assert error.env_ids == (1, 3), f"envs 1 and 3 failed, and the error names {error.env_ids}"
             for part in ("InjectedFault", "TwoArgFault"):
                 assert part in str(error), f"{part} is not in {error}"
@@ -295,7 +292,7 @@ class EngineConformance:
         fns = self._counting()
         fns[2] = partial(CountingEnv, tag=2, obs_shape=9)
         with rule("envs of one pool have the same spaces"), no_leftovers():
-            error = _caught(EnvConstructError, lambda: self.make_pool(fns))
+            error = caught(EnvConstructError, lambda: self.make_pool(fns))
             assert error.env_ids == (2,), f"env 2 differs, and the error names {error.env_ids}"
 
     # ------------------------------------------------------------------ calls, attributes, the end
@@ -326,7 +323,7 @@ class EngineConformance:
             took = monotonic() - start
             assert took < CLOSE_LIMIT_S, f"close took {took:.1f} s"
             for refused in (pool.reset, pool.recv, partial(pool.step, self._zeros()), partial(pool.call, "render")):
-                _caught(ClosedPool, refused)
+                caught(ClosedPool, refused)
 
         for sent in (False, True):
             with rule("close ends everything, also twice"), no_leftovers():
@@ -341,7 +338,7 @@ class EngineConformance:
                 raise KeyError("on purpose")
 
         with rule("leaving `with` by an exception closes the pool"), no_leftovers():
-            _caught(KeyError, leave)
+            caught(KeyError, leave)
 
     # ------------------------------------------------------------------ parts
 
@@ -365,84 +362,11 @@ class EngineConformance:
 
     def _play(self, fns: EnvFns, **options: Any) -> list[Batch]:
         with self.make_pool(fns, **options) as pool:
-            return _play(pool, self.num_steps)
+            return play(pool, self.num_steps)
 
     def _compare(self, fns: EnvFns, what: str, **options: Any) -> None:
         with make_pool(fns, engine="serial", **options) as reference:
-            expected = _play(reference, self.num_steps)
+            expected = play(reference, self.num_steps)
         with rule(f"rows are those of the serial engine ({what})"):
             for number, (mine, theirs) in enumerate(zip(self._play(fns, **options), expected, strict=True)):
-                _assert_same(_plain(mine), _plain(theirs), f"batch {number}")
-
-
-def _play(pool: Pool, num_steps: int) -> list[Batch]:
-    """A seeded run with actions of every kind that the space has; ended envs are reset if the pool does not do it."""
-    pool.spec.action.space.seed(1)
-    batches = [pool.reset(seed=5)]
-    for _ in range(num_steps):
-        samples = [pool.spec.action.flatten(pool.spec.action.space.sample()) for _ in range(pool.num_envs)]
-        batches.append(pool.step(pool.spec.action.unflatten([np.array(leaf) for leaf in zip(*samples, strict=True)])))
-        over = np.flatnonzero(batches[-1].terminated | batches[-1].truncated).tolist()
-        if over and pool.autoreset == "disabled":
-            batches.append(pool.reset(env_id=over))
-    return batches
-
-
-def _plain(batch: Batch) -> dict[str, Any]:
-    parts: dict[str, Any] = {name: getattr(batch, name) for name in batch.__slots__}
-    parts["infos"] = dict(batch.infos)
-    return parts
-
-
-def _rows_by_env(batches: Sequence[Batch]) -> dict[int, list[Any]]:
-    """For each env its rows in order of arrival: observation, reward, flags, marks and info."""
-    rows: dict[int, list[Any]] = {}
-    for batch in batches:
-        infos = dict(batch.infos)
-        for row, env_id in enumerate(batch.env_id.tolist()):
-            columns = (batch.obs, batch.reward, batch.terminated, batch.truncated, batch.elapsed_step, batch.first)
-            rows.setdefault(env_id, []).append(([column[row] for column in columns], infos.get(row)))
-    return dict(sorted(rows.items()))
-
-
-def _assert_same(mine: Any, theirs: Any, path: str) -> None:
-    """Deep equality, types and dtypes included; the message gives the path to the first difference."""
-    assert type(mine) is type(theirs), f"{path} is a {type(mine).__name__}, expected {type(theirs).__name__}"
-    if isinstance(theirs, dict):
-        assert mine.keys() == theirs.keys(), f"{path} has keys {sorted(mine)}, expected {sorted(theirs)}"
-        for key in theirs:
-            _assert_same(mine[key], theirs[key], f"{path}[{key!r}]")
-    elif isinstance(theirs, (list, tuple)) or (isinstance(theirs, np.ndarray) and theirs.dtype == object):
-        assert len(mine) == len(theirs), f"{path} has {len(mine)} items, expected {len(theirs)}"
-        for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-            _assert_same(a, b, f"{path}[{i}]")
-    elif isinstance(theirs, np.ndarray):
-        assert mine.dtype == theirs.dtype, f"{path} has dtype {mine.dtype}, expected {theirs.dtype}"
-        assert np.array_equal(mine, theirs), f"{path} is {mine}, expected {theirs}"
-    else:
-        assert mine == theirs, f"{path} is {mine!r}, expected {theirs!r}"
-
-
-def _assert_ids(batch: Batch, ids: Sequence[int]) -> None:
-    assert batch.env_id.tolist() == list(ids), f"rows came for envs {batch.env_id.tolist()}, expected {list(ids)}"
-
-
-def _assert_told(error: FaultError, env_id: int, phase: str, cause: type[BaseException], text: str) -> None:
-    """The error says everything that helps to find the fault."""
-    assert error.env_ids == (env_id,), f"the error names envs {error.env_ids}, expected {env_id}: {error}"
-    assert error.where.phase == phase, f"the error names phase {error.where.phase!r}, expected {phase!r}: {error}"
-    assert f"env {env_id}" in str(error), f"the text does not name env {env_id}: {error}"
-    assert text in str(error), f"the text does not say {text!r}: {error}"
-    assert isinstance(error.__cause__, cause), f"the cause is {error.__cause__!r}, expected a {cause.__name__}"
-    assert "Traceback" in error.remote_traceback, f"there is no traceback of the env's side: {error.__notes__}"
-
-
-def _caught(kind: type[_E], call: Callable[[], Any]) -> _E:
-    """The exception of this kind that the call raises."""
-    try:
-        result = call()
-    except kind as error:
-        return error
-    except Exception as error:
-        raise AssertionError(f"{type(error).__name__} came instead of {kind.__name__}: {error}") from error
-    raise AssertionError(f"{kind.__name__} was not raised; the call returned {result!r:.200}")
+                assert_same(plain(mine), plain(theirs), f"batch {number}")

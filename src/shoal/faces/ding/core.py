@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from shoal.batch import Batch
     from shoal.faces.ding.config import Manners, Settings
 
-_RUN = EnvState.RUN
 _obs_of = attrgetter("obs")
 _log = logging.getLogger("shoal")
 
@@ -185,10 +184,10 @@ class Core:
             ManagerState: If one of them is not running, or has not answered yet.
             UnknownEnv: If there is no such env.
         """
-        if not self._busy and self._do_run(ids):
+        busy = self._busy
+        if not busy and self._do_run(ids):
             return
-        state_of, busy = self.states.get, self._busy
-        bad = [i for i in ids if state_of(i) is not EnvState.RUN or i in busy]
+        bad = [i for i in ids if self.states.get(i) is not EnvState.RUN or i in busy]
         if not bad:
             return
         for i in bad:
@@ -199,7 +198,7 @@ class Core:
 
     def _do_run(self, ids: Collection[int]) -> bool:
         """Whether all of these envs are running; asked on every step, hence without a loop."""
-        return [*map(self.states.get, ids)].count(_RUN) == len(ids)
+        return [*map(self.states.get, ids)].count(EnvState.RUN) == len(ids)
 
     @property
     def _busy(self) -> Collection[int]:

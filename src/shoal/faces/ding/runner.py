@@ -188,17 +188,15 @@ class Runner:
         rewards = batch.reward.astype(np.float32)[:, None]
         dones = (batch.terminated | batch.truncated).tolist()
         infos: list[dict[str, Any]] = [{} for _ in dones]
+        for row, info in batch.infos:
+            infos[row] = info
         rows, begun = self._rows_of(batch.obs), {}
-        is_plain = not (batch.infos or batch.finals)
-        if not is_plain:
-            for row, info in batch.infos:
-                infos[row] = info
-            for row, (last_obs, last_info) in batch.finals.items():
-                aside = infos[row].get(ASIDE)
-                begun[row] = rows[row] if aside is None else aside["obs"]
-                rows[row], infos[row] = last_obs, last_info
+        for row, (last_obs, last_info) in batch.finals.items():
+            aside = infos[row].get(ASIDE)
+            begun[row] = rows[row] if aside is None else aside["obs"]
+            rows[row], infos[row] = last_obs, last_info
         made: list[Any] = list(map(_timestep, zip(rows, rewards, dones, infos, strict=True)))
-        if is_plain and not self._kinds:
+        if not (batch.infos or batch.finals or self._kinds):
             return made, [row for row, done in enumerate(dones) if done] if True in dones else (), begun
         told = [row for row, info in enumerate(infos) if info]
         ids = batch.env_id.tolist()
