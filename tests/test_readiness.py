@@ -15,12 +15,13 @@ from shoal.faults import fault_from
 from shoal.readiness import Readiness, check_ids
 
 
-def ended(*flags: tuple[bool, bool]) -> Batch:
-    """A batch with these (terminated, truncated) rows."""
+def ended(*flags: tuple[bool, bool], begun: list[bool] | None = None) -> Batch:
+    """A batch with these (terminated, truncated) rows, of which some have begun the next episode."""
     n = len(flags)
     terminated, truncated = (np.array(column, np.bool_) for column in zip(*flags, strict=True))
     zeros = np.zeros(n)
-    return Batch(zeros, zeros, terminated, truncated, np.arange(n, dtype=np.int32), zeros.astype(np.int32), truncated)
+    first = np.array(begun or [False] * n, np.bool_)
+    return Batch(zeros, zeros, terminated, truncated, np.arange(n, dtype=np.int32), zeros.astype(np.int32), first)
 
 
 def fault(env_id: int) -> Any:
@@ -46,10 +47,19 @@ def test_without_autoreset_the_end_of_an_episode_asks_for_a_reset() -> None:
     ready.note_ends(slice(None), ended((False, False), (True, False), (False, True), (True, True)))
     assert not ready.all_ready
     ready.refuse_unready([0])
-    with pytest.raises(NotReset, match=r"envs \[1, 2, 3\] have finished their episodes and autoreset is disabled"):
+    with pytest.raises(NotReset, match=r"envs \[1, 2, 3\] have finished their episodes, and no autoreset follows"):
         ready.refuse_unready([0, 1, 2, 3])
     ready.note_reset([1, 2, 3])
     assert ready.all_ready
+
+
+def test_an_episode_that_has_begun_asks_for_no_reset() -> None:
+    ready = Readiness(2)
+    ready.note_reset([0, 1])
+    ready.note_ends(slice(None), ended((True, False), (False, True), begun=[True, False]))
+    ready.refuse_unready([0])
+    with pytest.raises(NotReset, match=r"envs \[1\] have finished"):
+        ready.refuse_unready([0, 1])
 
 
 def test_rows_without_an_end_change_nothing() -> None:

@@ -110,7 +110,8 @@ def test_kwargs_are_those_at_the_time_of_the_call() -> None:
 @pytest.mark.parametrize("env", ["CartPole-v1", CountingEnv])
 def test_wrappers_are_applied_innermost_first(env: Any) -> None:
     wrappers = [functools.partial(tagged, mark="inner"), functools.partial(tagged, mark="outer")]
-    assert recipe_for(env, wrappers=wrappers).factories[0]().marks == ("inner", "outer")
+    for given in (wrappers, tuple(wrappers), iter(wrappers)):
+        assert recipe_for(env, wrappers=given).factories[0]().marks == ("inner", "outer")
 
 
 def test_a_limit_for_an_id_is_kept_by_its_own_wrapper() -> None:

@@ -22,7 +22,7 @@ import shoal
 from shoal.errors import ActionError, ArgumentError, EnvTimeout, FaultError, NothingInFlight, NotReset
 from shoal.recording import Origin, Recording
 from shoal.replaying import open_pool, play, reason_against, replay
-from shoal.testing import CountingEnv, DictTupleEnv
+from shoal.testing import CountingEnv, DictTupleEnv, FaultEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,6 +206,24 @@ def test_every_recorded_fault_is_had_again(
         assert outcome.error is not None
         assert recording.fault is not None
         assert type(outcome.error).__name__ == recording.fault["kind"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("where", ["step", "reset"])
+def test_an_info_that_could_not_leave_its_worker_is_found_in_one_process(
+    make_pool: MakePool, tmp_path: Path, where: str, mode: str
+) -> None:
+    make = partial(FaultEnv, "info_lambda", where=where, at=2, episode_length=3)
+    pool = make_pool(make, 1, engine="process", num_workers=1, autoreset=mode, fault_dir=tmp_path)
+    pool.reset(seed=1)
+    with pytest.raises(FaultError, match="cannot leave the worker"):
+        for _ in range(4):
+            row = pool.step([0])
+            if mode == "disabled" and (row.terminated | row.truncated)[0]:
+                pool.reset()
+    (recording,) = (Recording.load(path) for path in tmp_path.iterdir())
+    outcome = replay(recording, make)
+    assert (outcome.verdict, outcome.notes) == ("reproduced", ())
 
 
 def test_faults_on_the_way_are_passed_if_the_caller_had_reset_the_env(make_pool: MakePool, tmp_path: Path) -> None:

@@ -68,6 +68,38 @@ def test_same_step_resets_with_the_last_step() -> None:
     ]
 
 
+class Thing:
+    """An observation of a kind that only its env knows."""
+
+    step = 0
+
+
+class ReusingEnv(CountingEnv):
+    """Hands out one and the same object, and changes it."""
+
+    def __init__(self) -> None:
+        super().__init__(episode_length=2, ending="terminated")
+        self.thing = Thing()
+
+    def reset(self, **wishes: Any) -> Any:
+        self.thing.step = read_row(super().reset(**wishes)[0]).step
+        return self.thing, {}
+
+    def step(self, action: Any) -> Any:
+        obs, *rest = super().step(action)
+        self.thing.step = read_row(obs).step
+        return self.thing, *rest
+
+
+def test_the_last_observation_is_not_the_next_episodes_even_if_the_env_reuses_an_object() -> None:
+    slot = Slot(ReusingEnv(), Autoreset.SAME_STEP)
+    slot.reset(seed=0)
+    slot.step(1)
+    obs = slot.step(1)[0]
+    assert slot.final is not None
+    assert (slot.final[0].step, obs.step) == (2, 0)
+
+
 def test_same_step_with_episodes_of_one_step() -> None:
     row = Told(0, 1.0, True, False, 1, True, final=1)
     assert play(Autoreset.SAME_STEP, 3, episode_length=1) == [START, *(row._replace(reward=n) for n in (1.0, 2.0, 3.0))]

@@ -168,7 +168,7 @@ def test_without_autoreset_an_env_put_back_to_its_end_waits_for_its_reset(pools:
 
 
 @pytest.mark.parametrize("taken_in", MODES)
-@pytest.mark.parametrize("put_back_in", ["next_step", "same_step"])
+@pytest.mark.parametrize("put_back_in", MODES)
 def test_whether_a_reset_is_due_is_up_to_the_pool_that_an_env_is_put_back_in(
     taken_in: str, put_back_in: str, pools: Callable[..., Pool]
 ) -> None:
@@ -177,9 +177,29 @@ def test_whether_a_reset_is_due_is_up_to_the_pool_that_an_env_is_put_back_in(
     pool.reset(seed=1)
     go_on(pool, 2)
     other.restore(pool.snapshot())
-    batch = other.step([0])
-    steps = 1 if taken_in == "same_step" else 0 if put_back_in == "next_step" else 3
-    assert batch.elapsed_step.tolist() == [steps]
+    if taken_in == "same_step":  # the next episode has begun
+        assert other.step([0]).elapsed_step.tolist() == [1]
+    elif put_back_in == "next_step":
+        assert other.step([0]).elapsed_step.tolist() == [0]
+    else:
+        with pytest.raises(NotReset, match=r"envs \[0\] have finished"):
+            other.step([0])
+        other.reset()
+        assert other.step([0]).elapsed_step.tolist() == [1]
+
+
+def test_an_env_that_was_dropped_is_neither_kept_nor_put_back(pools: Callable[..., Pool]) -> None:
+    pool = pools(Drift, 2, env_kwargs=LASTING, on_fault="drop")
+    pool.reset(seed=1)
+    snapshot = pool.snapshot()
+    pool.set_attr("fail_at", 1, env_id=[1])
+    assert pool.step([0, 0]).truncated.tolist() == [False, True]
+    for refused in (pool.snapshot, partial(pool.restore, snapshot)):
+        with pytest.raises(StateError, match=r"envs \[1\] failed and were dropped: restart\(\)"):
+            refused()
+    pool.restart(env_id=[1])
+    pool.restore(snapshot)
+    assert pool.step([0, 0]).elapsed_step.tolist() == [1, 1]
 
 
 def test_an_env_that_failed_can_be_put_back_instead_of_reset(pools: Callable[..., Pool]) -> None:

@@ -222,6 +222,12 @@ def test_a_value_that_does_not_fit_is_refused(space: Any, value: Any, message: s
         leaf_of(space).fit(value)
 
 
+def test_an_action_that_overflows_is_named_by_its_place() -> None:
+    leaf = leaf_of(spaces.Box(-1, 1, (2,)))
+    with pytest.raises(ActionError, match=r"overflows float32 \(1e\+300 at \[1, 0\]\)"):
+        leaf.fit_batch(np.array([[0.0, 0.0], [1e300, 0.0]]), 2)
+
+
 @pytest.mark.parametrize("value", [[[1.0, 2.0], [3.0]], [np.zeros(2), np.zeros(3)]], ids=["lists", "arrays"])
 def test_a_ragged_value_is_refused_like_any_other(value: Any) -> None:
     leaf = leaf_of(spaces.Box(-1, 1, (2, 2)))

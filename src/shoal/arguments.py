@@ -73,7 +73,10 @@ def check_folder(name: str, value: str | os.PathLike[str] | None) -> None:
     """Check that a folder can be written to, or created."""
     if value is None:
         return
-    folder = Path(value).absolute()
+    try:
+        folder = Path(value).absolute()
+    except TypeError:
+        raise ArgumentError(f"{name}: expected a path, got {value!r}") from None
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     try:
         TemporaryDirectory(dir=nearest).cleanup()

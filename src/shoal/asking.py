@@ -28,9 +28,7 @@ class Asking:
     def ask(self, calls: dict[int, Call]) -> tuple[Any, ...]:
         """Call into idle envs and return the answers, in the order of the ids."""
         dispatch, traffic = self._dispatch, self._dispatch.traffic
-        ids = self._refuse_busy(list(calls))
-        if out := [i for i in ids if i in dispatch.recovery.dropped]:
-            raise StateError(f"envs {out} failed and were dropped: restart() brings them back")
+        ids = self._refuse_dropped(self._refuse_busy(list(calls)))
         try:
             dispatch.sender.submit(ids, Command.CALL, {i: self._request(i, call) for i, call in calls.items()})
             self._note_built(ids)
@@ -69,7 +67,7 @@ class Asking:
     def snapshot(self, env_id: Ids) -> Snapshot:
         """The complete state of idle envs."""
         dispatch = self._dispatch
-        ids = self._refuse_busy(dispatch.check_ids(env_id))
+        ids = self._refuse_dropped(self._refuse_busy(dispatch.check_ids(env_id)))
         ready = dispatch.ready
         ready.refuse_unready([i for i in ids if ready.fresh_N[i] or i in ready.faulted])
         if due := [i for i in ids if i in dispatch.recovery.due]:
@@ -79,7 +77,7 @@ class Asking:
     def restore(self, snapshot: Snapshot, env_id: Ids) -> None:
         """Put idle envs into the states of others."""
         dispatch = self._dispatch
-        ids = self._refuse_busy(dispatch.check_ids(env_id))
+        ids = self._refuse_dropped(self._refuse_busy(dispatch.check_ids(env_id)))
         own = self._snapshots()
         check_snapshot(snapshot, self._engine.spec.id, len(ids), own.like(ids, dispatch.reader.block))
         if not dispatch.traffic.num_flying:  # commands under way write to this block
@@ -101,7 +99,8 @@ class Asking:
         dispatch.ready.note_reset(ids)
         dispatch.ready.unseeded.difference_update(ids)
         dispatch.reader.note_restore(ids)
-        if dispatch.autoreset is Autoreset.DISABLED:
+        # Elsewhere, the step that ended an episode would have begun the next one, or the caller.
+        if dispatch.autoreset is not Autoreset.NEXT_STEP:
             dispatch.ready.note_ends(ids, dispatch.reader.latest(ids))
 
     def _snapshots(self) -> Whole | OneByOne:
@@ -114,4 +113,9 @@ class Asking:
     def _refuse_busy(self, ids: list[int]) -> list[int]:
         if busy := [i for i in ids if self._dispatch.traffic.is_busy(i)]:
             raise StateError(f"envs {busy} are under way: recv() their rows first")
+        return ids
+
+    def _refuse_dropped(self, ids: list[int]) -> list[int]:
+        if out := [i for i in ids if i in self._dispatch.recovery.dropped]:
+            raise StateError(f"envs {out} failed and were dropped: restart() brings them back")
         return ids

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from shoal.engines.base import Command, Engine, Request
+from shoal.errors import StateError
 from shoal.fault_desk import FaultDesk
 from shoal.fault_rows import FaultRows
 from shoal.nan_watch import NanWatch
@@ -170,6 +171,7 @@ class Dispatch:
 
     def begin_send(self, action: Any, env_id: Ids) -> list[int]:
         """``begin_step``, but an asynchronous pool skips dropped envs, whose rows would come first every time."""
+        self._check_left()
         dropped = self.recovery.dropped
         if not (self._is_async and dropped) or dropped.keys().isdisjoint(ids := self.check_ids(env_id)):
             return self.begin_step(action, env_id)
@@ -184,6 +186,7 @@ class Dispatch:
 
     def begin_step(self, action: Any, env_id: Ids) -> list[int]:
         """Check actions and start one step per env; returns the ids."""
+        self._check_left()
         ids = self.check_ids(env_id)
         if isinstance(action, RawActions):
             return self._begin_raw(ids, action)
@@ -230,6 +233,7 @@ class Dispatch:
 
     def begin_reset(self, seed: Seed, options: Wishes, env_id: Ids) -> list[int]:
         """Start resetting envs, dropping what they were doing; returns the ids."""
+        self._check_left()
         ids = self.check_ids(env_id)
         if seed is None:
             # The pool's own seed serves each env until a reset has given a row, even if not all are reset at once.
@@ -276,6 +280,11 @@ class Dispatch:
         for i in ids:
             self.recovery.renew(i)
         return ids
+
+    def _check_left(self) -> None:
+        """Raise if every env is out."""
+        if len(self.recovery.dropped) == self.num_envs:
+            raise StateError("every env of the pool has failed and was dropped: restart() brings them back")
 
     def check_ids(self, env_id: Ids) -> list[int]:
         """Env ids as a list of ints, each in range and given once; None means all."""

@@ -363,6 +363,11 @@ class Pool:
         return frozenset(self._dispatch.ready.faulted)
 
     @property
+    def never_reset(self) -> frozenset[int]:
+        """Envs that have begun no episode yet."""
+        return frozenset(self._dispatch.ready.fresh_N.nonzero()[0].tolist())
+
+    @property
     def under_way(self) -> list[int]:
         """Envs with a command whose row has not been handed out."""
         return self._dispatch.traffic.busy()

@@ -51,7 +51,7 @@ class Readiness:
         if fresh := [i for i in ids if self.fresh_N[i]]:
             raise NotReset(f"envs {fresh} were never reset: call reset() first")
         if over := [i for i in ids if self._over_N[i]]:
-            raise NotReset(f"envs {over} have finished their episodes and autoreset is disabled: reset them first")
+            raise NotReset(f"envs {over} have finished their episodes, and no autoreset follows: reset them first")
         if failed := [i for i in ids if i in self.faulted]:
             raise StateError(f"envs {failed} failed earlier ({self.faulted[failed[0]].summary}): reset them first")
 
@@ -65,10 +65,7 @@ class Readiness:
         """Note which envs wait for a reset, because their episode has ended and no autoreset has begun the next."""
         if self.all_ready and not (has_true(batch.terminated) or has_true(batch.truncated)):
             return
-        over = batch.terminated | batch.truncated
-        if batch.finals:
-            over[[*batch.finals]] = False
-        self._over_N[ids] = over
+        self._over_N[ids] = over = (batch.terminated | batch.truncated) & ~batch.first
         self.all_ready = self.all_ready and not has_true(over)
 
     def excuse(self, ids: Iterable[int]) -> None:

@@ -169,12 +169,9 @@ def recipe_for(
         max_episode_steps: A time limit in place of the registered one.
     """
     check_count("max_episode_steps", max_episode_steps)
-    is_list = isinstance(wrappers, Iterable) and not callable(wrappers)
-    if wrappers is not None and not (is_list and all(map(callable, wrappers))):
-        raise ArgumentError(f"wrappers: expected a list of callables, got {wrappers!r}")
+    wrap = _wrappers(wrappers)
     sources = _sources(env, num_envs)
     kwargs = _kwargs_per_env(env_kwargs, len(sources))
-    wrap = tuple(wrappers or ())
     registrations = Registrations()
 
     def factory(source: Any, own: dict[str, Any]) -> Callable[[], Any]:
@@ -197,6 +194,14 @@ def recipe_for(
     else:
         limit = max_episode_steps
     return Recipe(factories, name, limit, is_kernel=all_kinds and not wrap, is_native=all_native and not wrap)
+
+
+def _wrappers(wrappers: Any) -> tuple[Wrapper, ...]:
+    is_list = isinstance(wrappers, Iterable) and not callable(wrappers)
+    given = tuple(wrappers) if is_list else ()
+    if wrappers is not None and not (is_list and all(map(callable, given))):
+        raise ArgumentError(f"wrappers: expected a list of callables, got {wrappers!r}")
+    return given
 
 
 def _name_of(source: Any) -> str:

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium as gym
 
 from shoal.build import make_pool
+from shoal.engines.process.codec import encode
 from shoal.envs import TASKS
-from shoal.errors import ArgumentError, EnvTimeout, FaultError, NotReset, Where
+from shoal.errors import ArgumentError, EnvTimeout, FaultError, NotReset, SpecError, Where
+from shoal.faults import fault_from
 from shoal.nan_watch import NanWatch
 from shoal.recording import Origin, Recording, Told
 
@@ -93,14 +95,15 @@ def replay(
         try:
             wind(timeout_s)
             pool = stack.enter_context(open_pool(recording, factory))
-            rows = play(recording, pool)
+            rows, row = play(recording, pool), None
             for done in range(1, recording.num_commands + 1):
                 wind(0.0)  # what the caller does with the news is not the env's time
                 if on_progress is not None:
                     on_progress(done - 1)
                 wind(timeout_s)
-                next(rows)
+                row = next(rows)
             _look_for_nan(recording, pool)
+            _look_at_border(recording, row)
         except (FaultError, Hang) as fault:
             wind(0.0)
             error = _told_as_hang(fault)
@@ -175,6 +178,21 @@ def _look_for_nan(recording: Recording, pool: Pool) -> None:
         error = fault.to_error()
         if _is_same(recording.fault, error):
             raise error
+
+
+def _look_at_border(recording: Recording, row: Batch | None) -> None:
+    """Raise if what ended the recording was that something in the last row could not leave its worker process."""
+    if recording.fault is None or row is None:
+        return
+    last_obs, last_info = row.finals.get(0, (None, None))
+    parts = {"info": dict(row.infos).get(0), "observation": row.obs, "final_info": last_info, "final_obs": last_obs}
+    for path, part in parts.items():
+        try:
+            encode(part, path)
+        except SpecError as refusal:
+            error = fault_from(refusal, env_id=0, phase=recording.fault["phase"]).to_error()
+            if _is_same(recording.fault, error):
+                raise error from refusal
 
 
 # ---------------------------------------------------------------------- making the env

@@ -12,7 +12,7 @@ the same rule over arrays (``engines.kernel.source``, ``engines.native.boundary`
 from __future__ import annotations
 
 from collections import deque
-from copy import copy
+from copy import copy, deepcopy
 from enum import StrEnum
 from math import isfinite
 from time import perf_counter
@@ -188,8 +188,8 @@ class Slot:
     def _finish(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Info) -> Row:
         """End the episode and begin the next in one row; ``elapsed`` stays that of the finished one."""
         length = self.elapsed
-        # The env may reuse its observation's buffer and its info dict in reset.
-        final = (copy_leaves(obs), copy_leaves(info))
+        # The env may reuse its observation, whatever that is, and its info dict in reset.
+        final = (deepcopy(obs), copy_leaves(info))
         try:
             obs, _, _, _, info = self._begin()
         except BaseException as error:

@@ -130,9 +130,11 @@ class Leaf:
             raise error(f"{self.path}: expected dtype {self.dtype}, got {array.dtype} ({_brief(array)})")
         with np.errstate(over="ignore", invalid="ignore"):
             cast = array.astype(self.dtype)
-        kept = self.dtype.kind != "f" or (np.isfinite(cast) == np.isfinite(array)).all()
-        if not kept or (integers and not (cast == array).all()):
-            raise error(f"{self.path}: a value of dtype {array.dtype} overflows {self.dtype} ({_brief(array)})")
+        lost = np.isfinite(cast) != np.isfinite(array) if self.dtype.kind == "f" else (cast != array) & integers
+        if lost.any():
+            place = np.argwhere(lost)[0].tolist()
+            what = f"{array[tuple(place)]}{f' at {place}' * bool(place)}"
+            raise error(f"{self.path}: a value of dtype {array.dtype} overflows {self.dtype} ({what})")
         return cast
 
     def _check_range(self, array: np.ndarray[Any, Any], ids: Sequence[int] | None) -> None:

@@ -334,6 +334,17 @@ def test_pickles_cross_only_where_both_sides_allow_it() -> None:
     assert decode(data, allow_pickle=True) == ["sprung"]
 
 
+@pytest.mark.parametrize("is_scalar", [False, True])
+def test_numbers_with_names_cross_as_pickles_only(is_scalar: bool) -> None:
+    array = np.array([(1, 2.0), (3, 4.0)], [("a", "i4"), ("b", "f8")])
+    value = array[1] if is_scalar else array
+    with pytest.raises(SpecError, match=r"info\['x'\]: numpy.* of dtype \[\('a', .* allow_pickle=True"):
+        encode({"x": value})
+    decoded = decode(encode({"x": value}, allow_pickle=True), allow_pickle=True)["x"]
+    assert type(decoded) is type(value)
+    assert (decoded == value).all()
+
+
 def test_what_cannot_be_pickled_either_is_refused_with_its_path() -> None:
     with pytest.raises(Exception, match=r"info\['x'\]") as caught:
         encode({"x": (i for i in ())}, allow_pickle=True)

@@ -419,7 +419,24 @@ def test_a_mask_that_makes_no_sense_is_refused(mask: Any, message: str) -> None:
         assert isinstance(caught.value, TypeError) is not is_mask, "as in Gymnasium"
 
 
-@pytest.mark.parametrize("seed", [[1], [1, 2, 3, 4], -1, "1", 1.5, [-1, 2, 3]], ids=repr)
+def test_a_mask_cannot_leave_out_envs_that_were_never_reset() -> None:
+    with shoal.make_vec(CountingEnv, 3, engine="serial") as envs:
+        with pytest.raises(NotReset, match=r"reset_mask.*envs \[1, 2\] were never reset: reset all"):
+            envs.reset(options={"reset_mask": np.array([True, False, False])})
+        assert envs.pool.never_reset == {0, 1, 2}
+        envs.reset(options={"reset_mask": np.ones(3, np.bool_)})
+        assert not envs.pool.never_reset
+
+
+@pytest.mark.parametrize("seed", [5, np.int64(5), np.array(5), [3, 4, 7], np.array([3, 4, 7])], ids=repr)
+def test_seeds_of_every_kind_go_with_a_mask(seed: Any) -> None:
+    with shoal.make_vec(CountingEnv, 3, engine="serial") as envs:
+        envs.reset(seed=0)
+        envs.reset(seed=seed, options={"reset_mask": np.array([False, False, True])})
+        assert envs.np_random_seed == (0, 1, 7)
+
+
+@pytest.mark.parametrize("seed", [[1], [1, 2, 3, 4], -1, "1", 1.5, [-1, 2, 3], {1, 2, 3}], ids=repr)
 def test_a_seed_that_makes_no_sense_is_refused_before_anything_moves(seed: Any) -> None:
     with shoal.make_vec(CountingEnv, 3, engine="serial") as envs:
         envs.reset(seed=0)
@@ -434,7 +451,8 @@ def test_an_env_must_be_reset_before_its_first_step(make: Any) -> None:
     envs = make(autoreset="disabled")
     with pytest.raises(NotReset, match=r"\[0, 1, 2\] were never reset"):
         envs.step(zeros(envs))
-    envs.reset(options={"reset_mask": np.array([False, True, False])})
+    envs.async_reset(env_id=[1])
+    envs.recv()
     with pytest.raises(NotReset, match=r"\[0, 2\] were never reset"):
         envs.step(zeros(envs))
     envs.reset(options={"reset_mask": np.array([True, False, True])})
@@ -796,6 +814,24 @@ def test_what_an_env_has_told_stays_as_it_was(make: Any) -> None:
     last = envs.step(zeros(envs))[-1]["final_info"]
     assert first["visited"].tolist() == [{0}]
     assert last["visited"].tolist() == [{0, 1}]
+
+
+class Spectator(CountingEnv):
+    """Takes no actions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Dict({})  # type: ignore[assignment]
+
+    def step(self, action: Any) -> Any:
+        assert action == {}
+        return super().step(0)
+
+
+def test_an_env_may_take_no_actions(make: Any) -> None:
+    envs = make(Spectator)
+    envs.reset(seed=1)
+    assert [row.step for row in rows_of(envs.step({})[0])] == [1, 1, 1]
 
 
 class Bandit(gym.Env[Any, Any]):

@@ -150,6 +150,9 @@ def test_t05_the_last_env_that_fails_raises(
     # Once more, for those who went on all the same.
     with pytest.raises(errors.ShoalError):
         pool.step([0] * 3)
+    for going_on in (pool.reset, partial(pool.send, [0] * 3)):
+        with pytest.raises(errors.StateError, match=r"every env .* was dropped: restart\(\) brings them back"):
+            going_on()
     assert pool.restart(seed=SEED).first.all()
     assert pool.stats().dropped == 0
 

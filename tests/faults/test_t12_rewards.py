@@ -107,6 +107,17 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 
 # The first step after a reset and those in the middle of an episode are judged in different places.
 @pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("check", ["first", "off"])
+def test_t12_a_reward_that_is_none_is_dated_without_checks_as_well(
+    check: str, at: int, make_pool: Callable[..., shoal.Pool]
+) -> None:
+    pool = make_pool(with_faulty(returning("reward", None, at)), engine="serial", check=check)
+    error = provoke(pool, "step", at)
+    assert_placed(error, pool, "step")
+    assert_dated(error, at - 1)
+
+
+@pytest.mark.parametrize("at", [1, 3])
 @pytest.mark.parametrize("case", WRONG)
 def test_t12_what_is_no_step_result_is_named(case: str, at: int, make_pool: Callable[..., shoal.Pool]) -> None:
     part, value, text = WRONG[case]

@@ -243,12 +243,12 @@ class Lane:
             if slot.final is not None and writer.put_final is not None:
                 last_objects = writer.put_final(env_id, slot.final[0])
             info = writer.put_info(env_id, info)
+            writer.reward[env_id] = reward
+            writer.terminated[env_id] = terminated
+            writer.truncated[env_id] = truncated
         except BaseException:
             slot.take_back()
             raise
-        writer.reward[env_id] = reward
-        writer.terminated[env_id] = terminated
-        writer.truncated[env_id] = truncated
         writer.elapsed[env_id] = slot.elapsed
         writer.first[env_id] = slot.first
         if slot.final is not None and writer.put_final is not None:
@@ -299,8 +299,8 @@ def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
 
 def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[Any]]:
     """A function that returns the actions of a whole lane, each as a value of its env's own."""
-    column = rows.action[0]
-    if rows.spec.action.is_single and column is not None and env_ids:
+    column = rows.action[0] if rows.spec.action.is_single else None
+    if column is not None and env_ids:
         together = span(env_ids)
         if together is None:
             index = np.array(env_ids)

@@ -12,8 +12,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from shoal.batch import Batch, merge_infos
-from shoal.errors import ArgumentError, StateError
+from shoal.errors import NotReset, StateError
 from shoal.readiness import masked_ids
+from shoal.seeding import seeds_for
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -75,12 +76,15 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         changed.
 
         Raises:
+            NotReset: If one of the others was never reset, so that it has no latest observation.
             StateError: If one of the others is under way, so that its latest observation has not arrived yet.
         """
         if not isinstance(options, Mapping) or "reset_mask" not in options:
             batch = self.pool.reset(seed, options)
             return self._obs(batch), self._infos(batch)
         ids = masked_ids(options["reset_mask"], self.num_envs)
+        if fresh := sorted(self.pool.never_reset - set(ids.tolist())):
+            raise NotReset(f"options['reset_mask']: envs {fresh} were never reset: reset all of them first")
         if others := sorted(set(self.pool.under_way) - set(ids.tolist())):
             raise StateError(
                 f"options['reset_mask']: envs {others} are under way, and are to be received first; "
@@ -219,11 +223,10 @@ def _with_finals(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
 
 def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:
     """The seeds of the envs in ``ids``; a list has one for every env, even when only some are reset."""
-    if seed is None or isinstance(seed, int) or not hasattr(seed, "__len__"):
+    if np.ndim(seed) == 0:  # type: ignore[arg-type]
         return seed
-    if len(seed) != num_envs:
-        raise ArgumentError(f"seed: expected {num_envs} seeds, one per env, got {len(seed)}")
-    return [seed[i] for i in ids]
+    everyone = seeds_for(seed, num_envs)
+    return [everyone[i] for i in ids]
 
 
 def tuples_for_objects(obs: Any) -> Any:

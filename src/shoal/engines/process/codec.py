@@ -122,10 +122,8 @@ def _encode(out: bytearray, value: Any, path: str, allow_pickle: bool, depth: in
             for key, item in value.items():
                 _encode(out, key, path, allow_pickle, depth + 1)
                 _encode(out, item, f"{path}[{key!r}]", allow_pickle, depth + 1)
-        elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-            _encode_array(out, value, path, allow_pickle, depth)
-        elif isinstance(value, np.generic):
-            out += b"g"
+        elif isinstance(value, (np.ndarray, np.generic)) and _is_plain(value):
+            out += b"g" if isinstance(value, np.generic) else b""
             _encode_array(out, np.asarray(value), path, allow_pickle, depth)
         elif kind is GraphInstance:
             out += b"G"
@@ -134,7 +132,7 @@ def _encode(out: bytearray, value: Any, path: str, allow_pickle: bool, depth: in
             _block(out, b"P", shipping.pickle_value(value, path))
         else:
             raise SpecError(
-                f"{path}: {kind.__module__}.{kind.__qualname__} is not plain data, so it cannot leave the worker; "
+                f"{path}: {_what(value)} is not plain data, so it cannot leave the worker; "
                 "leave it out, turn it into numbers, strings or arrays, or make the pool with make_vec or make_pool, "
                 "and allow_pickle=True"
             )
@@ -143,6 +141,16 @@ def _encode(out: bytearray, value: Any, path: str, allow_pickle: bool, depth: in
     # Dead references, dicts that a thread of the env changes meanwhile, more bytes than a length can express.
     except Exception as error:
         raise SpecError(f"{path}: cannot leave the worker ({type(error).__name__}: {error})") from error
+
+
+def _is_plain(value: np.ndarray[Any, Any] | np.generic) -> bool:
+    return value.dtype.kind in "?biufcSUmMO" and not isinstance(value, np.ma.MaskedArray)
+
+
+def _what(value: Any) -> str:
+    kind = type(value)
+    what = f"{kind.__module__}.{kind.__qualname__}"
+    return f"{what} of dtype {value.dtype}" if isinstance(value, (np.ndarray, np.generic)) else what
 
 
 def _block(out: bytearray, tag: bytes, data: bytes | memoryview) -> None:
@@ -163,8 +171,6 @@ def _encode_array(out: bytearray, array: np.ndarray[Any, Any], path: str, allow_
         _encode(out, array.shape, path, allow_pickle, depth + 1)
         _encode(out, array.ravel().tolist(), path, allow_pickle, depth + 1)
         return
-    if array.dtype.kind not in "?biufcSUmM":
-        raise SpecError(f"{path}: an array of dtype {array.dtype} cannot leave the worker")
     _block(out, b"a", array.dtype.str.encode())
     _encode(out, array.shape, path, allow_pickle, depth + 1)
     _block(out, b"b", np.ascontiguousarray(array).tobytes())
