@@ -216,11 +216,15 @@ def test_an_info_that_could_not_leave_its_worker_is_found_in_one_process(
     make = partial(FaultEnv, "info_lambda", where=where, at=2, episode_length=3)
     pool = make_pool(make, 1, engine="process", num_workers=1, autoreset=mode, fault_dir=tmp_path)
     pool.reset(seed=1)
-    with pytest.raises(FaultError, match="cannot leave the worker"):
+
+    def play_on() -> None:
         for _ in range(4):
             row = pool.step([0])
             if mode == "disabled" and (row.terminated | row.truncated)[0]:
                 pool.reset()
+
+    with pytest.raises(FaultError, match="cannot leave the worker"):
+        play_on()
     (recording,) = (Recording.load(path) for path in tmp_path.iterdir())
     outcome = replay(recording, make)
     assert (outcome.verdict, outcome.notes) == ("reproduced", ())

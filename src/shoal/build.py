@@ -96,13 +96,7 @@ def make_pool(
     check_choice("on_nan", on_nan, NAN_POLICIES)
     check_count("batch_size", batch_size, count)
     check_counts(num_workers=num_workers, threads_per_worker=threads_per_worker, recycle_above=recycle_above)
-    check_flags(
-        copy=copy,
-        inline=inline,
-        allow_pickle=allow_pickle,
-        bounded_actions=bounded_actions,
-        implicit_reset=implicit_reset,
-    )
+    check_flags(copy=copy, inline=inline, allow_pickle=allow_pickle)
     check_folder("fault_dir", fault_dir)
     is_async = batch_size is not None and batch_size < count
     seeds = seeds_for(seed, count)

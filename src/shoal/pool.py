@@ -107,8 +107,6 @@ class Pool:
         self._gate = Gate(f"the pool of {self.num_envs} {self.spec.id}")
         self._born = monotonic()
 
-    # ------------------------------------------------------------------ the synchronous pair
-
     def reset(self, seed: Seed = None, options: Wishes = None, env_id: Ids = None) -> Batch:
         """Reset all envs, or those in ``env_id``, and return their first rows in the order of the ids.
 
@@ -155,8 +153,6 @@ class Pool:
         with self._gate.knock(), self._gate:
             self._receiver.settle()
             self._dispatch.renew(env_id)
-
-    # ------------------------------------------------------------------ the asynchronous pair
 
     def async_reset(self, seed: Seed = None, options: Wishes = None, env_id: Ids = None) -> None:
         """Start resetting all envs, or those in ``env_id``; ``recv`` returns their rows."""

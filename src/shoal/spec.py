@@ -87,8 +87,7 @@ class Leaf:
         array = values if values.__class__ is np.ndarray else self._as_array(values, expected, ActionError)
         if array.shape != expected:
             raise WrongShape(f"{self.path}: expected shape {expected}, got {array.shape}{self._shape_hint(array)}")
-        if array.dtype != self.dtype:
-            array = self._cast(array, ActionError)
+        array = self._cast(array, ActionError)
         if self.low is not None:
             self._check_range(array, ids)
         return array

@@ -16,7 +16,15 @@ from kernel_kinds import assert_same, rows_of
 from native_kinds import Drift, DriftSim, Pieces, Steady
 
 import shoal
-from shoal.errors import ArgumentError, EnvCallError, EnvConstructError, EnvResetError, EnvStepError, StateError
+from shoal.errors import (
+    ArgumentError,
+    EnvCallError,
+    EnvConstructError,
+    EnvResetError,
+    EnvStepError,
+    NotReset,
+    StateError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -219,6 +227,10 @@ def test_whether_a_reset_is_due_is_up_to_the_pool_that_an_env_is_restored_in(
     for _ in range(2):
         assert pool.step(PUSH).elapsed_step[0] > 0
     other.restore(pool.snapshot())
+    if put_back_in == "same_step" and taken_in != "same_step":
+        with pytest.raises(NotReset, match="have finished their episodes"):
+            other.step(PUSH)
+        return
     steps = 1 if taken_in == "same_step" else 0 if put_back_in == "next_step" else 3
     assert other.step(PUSH).elapsed_step.tolist() == [steps] * 4
 
