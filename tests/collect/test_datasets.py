@@ -19,6 +19,7 @@ from shoal.collect import load_dataset, write_dataset
 from shoal.collect.columns import Counters, rows_of
 from shoal.collect.folder import sole_writer
 from shoal.collect.formats import draft_of
+from shoal.collect.identity import name_of
 from shoal.collect.writing import part_seed
 from shoal.errors import ArgumentError, BackendUnavailable, StateError
 from shoal.testing import CountingEnv, DictTupleEnv, FaultEnv, SampleEnv
@@ -283,6 +284,107 @@ def test_another_config_cannot_be_resumed(options: dict[str, Any], told: str, tm
     with pytest.raises(ArgumentError, match=f"cannot be resumed: {told}"):
         write(tmp_path, 80, existing="resume", **options)
     assert len(load_dataset(tmp_path)) == 40
+
+
+def play(folder: Path, steps: int, *, policy: Any = None, existing: Any = "resume", **how: Any) -> None:
+    with shoal.make_pool("CartPole-v1", 2, **{"engine": "serial", **how}) as pool:
+        write_dataset(pool, folder, steps=steps, policy=policy, seed=4, format="npz", part_rows=100, existing=existing)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"autoreset": "same_step"}, "autoreset is 'next_step' there and 'same_step' here"),
+        ({"max_episode_steps": 5}, "max_episode_steps is 500 there and 5 here"),
+        (
+            {"env_kwargs": {"sutton_barto_reward": True}},
+            "env_kwargs is {} there and {'sutton_barto_reward': True} here",
+        ),
+    ],
+)
+@pytest.mark.parametrize("engine", ["serial", "auto"])
+def test_a_pool_that_would_give_other_rows_does_not_go_on(
+    how: dict[str, Any], told: str, engine: str, tmp_path: Path
+) -> None:
+    play(tmp_path, 100)
+    play(tmp_path, 200, engine=engine)
+    with pytest.raises(ArgumentError, match=f"cannot be resumed: {told}"):
+        play(tmp_path, 300, engine=engine, **how)
+    assert len(load_dataset(tmp_path)) == 200
+
+
+def test_what_the_envs_were_made_with_is_recorded(tmp_path: Path) -> None:
+    alike = partial(CountingEnv, episode_length=2)
+    for name, env, kwargs, expected in (
+        ("id", "FrozenLake-v1", {"is_slippery": False}, {"is_slippery": False}),
+        ("partial", alike, None, {"episode_length": 2}),
+        ("each", [partial(CountingEnv, tag=np.int64(i)) for i in range(2)], None, [{"tag": 0}, {"tag": 1}]),
+        ("object", CountingEnv, {"episode_length": np.array(2)}, {"episode_length": 2}),
+    ):
+        with shoal.make_pool(env, 2, engine="serial", env_kwargs=kwargs, max_episode_steps=7) as pool:
+            write_dataset(pool, tmp_path / name, steps=20, format="npz")
+        config = load_dataset(tmp_path / name).config
+        assert (config.env_kwargs, config.max_episode_steps) == (expected, 7)
+
+
+def test_a_dataset_from_before_all_that_was_recorded_goes_on(tmp_path: Path) -> None:
+    play(tmp_path, 100)
+    told = json.loads((tmp_path / "_dataset.json").read_text())
+    del told["config"]["autoreset"], told["config"]["max_episode_steps"]
+    (tmp_path / "_dataset.json").write_text(json.dumps(told))
+    assert load_dataset(tmp_path).config.autoreset is None
+    play(tmp_path, 200, autoreset="same_step")
+    assert len(load_dataset(tmp_path)) == 200
+
+
+def always(action: int) -> Any:
+    return lambda obs: np.full(len(obs), action)
+
+
+def test_a_policy_without_a_name_of_its_own_is_known_by_its_code(tmp_path: Path) -> None:
+    play(tmp_path, 100, policy=always(1))
+    play(tmp_path, 200, policy=always(1))
+    other = eval("lambda obs: np.zeros(len(obs), int)", {"np": np, "__name__": __name__})
+    partials = [partial(np.full_like, fill_value=number) for number in (0, 1)]
+    for policy in (always(0), other, *partials):
+        with pytest.raises(ArgumentError, match=r"cannot be resumed: policy is '.*lambda>#.*' there and"):
+            play(tmp_path, 300, policy=policy)
+    assert load_dataset(tmp_path).config.policy.startswith(f"{__name__}:always.<locals>.<lambda>#")
+    assert name_of(partials[0]) != name_of(partials[1])
+
+
+def test_the_name_of_a_policy() -> None:
+    class Network:
+        def __call__(self, obs: Any) -> Any:
+            return obs
+
+    assert name_of(always) == f"{__name__}:always"
+    assert name_of(partial(always)) != name_of(always(1))
+    assert name_of(CountingEnv().step) == "shoal.testing.envs:CountingEnv.step"
+    assert name_of(Network()) == name_of(Network())
+    assert name_of(Network()).startswith(f"{__name__}:test_the_name_of_a_policy.<locals>.Network#")
+
+
+@pytest.mark.parametrize("seed", [[1, 2], True, np.True_, -1, 2.0, "7", np.array([1, 2])], ids=repr)
+def test_what_is_no_seed_is_refused_before_anything_is_written(seed: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"^seed: expected an int of at least 0, or None, got"):
+        write(tmp_path / "data", 20, seed=seed)
+    assert not (tmp_path / "data").exists()
+
+
+def test_numbers_may_be_numpys(tmp_path: Path) -> None:
+    write(tmp_path / "python", 50, seed=4)
+    write(tmp_path / "numpy", np.int64(50), seed=np.int64(4), part_rows=np.int32(20))  # type: ignore[arg-type]
+    assert same(load_dataset(tmp_path / "python").to_numpy(), load_dataset(tmp_path / "numpy").to_numpy())
+
+
+@pytest.mark.parametrize("steps", [10.5, 0, None, True])
+def test_what_is_no_number_of_steps_is_refused(steps: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"^steps: expected an int of at least 1"):
+        write(tmp_path / "data", steps)
+    with pytest.raises(ArgumentError, match=r"^part_rows: expected an int of at least 1"):
+        write(tmp_path / "data", 10, part_rows=0)
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_dataset_is_not_overwritten_unasked(tmp_path: Path) -> None:

@@ -42,9 +42,9 @@ class DatasetConfig:
 
     Attributes:
         env: The id, or ``module:callable``.
-        env_kwargs: What it was called with.
+        env_kwargs: What it was called with; a list with a dict per env, if they differ.
         num_envs: How many envs there were.
-        policy: Who acted: ``"random"``, or ``module:callable``.
+        policy: Who acted: ``"random"``, or ``module:callable``, with a digest of the code where that says too little.
         seed: The seed of the dataset, from which those of its parts are derived.
         format: ``"parquet"`` or ``"npz"``.
         part_rows: How many rows a part has; the last one may have fewer.
@@ -52,10 +52,13 @@ class DatasetConfig:
         action_space: As Gymnasium writes it.
         engine: Where the envs ran; it makes no difference to the data.
         shoal: The version of shoal.
+        autoreset: The autoreset mode of the pool: it decides which rows a part has, and in which order. None in
+            datasets from before it was recorded.
+        max_episode_steps: The time limit of the envs; None if they have none, or it is not known.
     """
 
     env: str
-    env_kwargs: dict[str, Any]
+    env_kwargs: dict[str, Any] | list[dict[str, Any]]
     num_envs: int
     policy: str
     seed: int
@@ -65,12 +68,15 @@ class DatasetConfig:
     action_space: str
     engine: str
     shoal: str
+    autoreset: str | None = None
+    max_episode_steps: int | None = None
 
     def difference(self, other: DatasetConfig) -> str | None:
         """What in another config would lead to other data, in words; None if nothing would."""
+        ignored = ("engine", "shoal") if self.autoreset else ("engine", "shoal", "autoreset", "max_episode_steps")
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            if mine != theirs and field.name not in ("engine", "shoal"):
+            if mine != theirs and field.name not in ignored:
                 return f"{field.name} is {mine!r} there and {theirs!r} here"
         return None
 

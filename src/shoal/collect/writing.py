@@ -8,6 +8,7 @@ else. So it does not matter whether the parts before it were collected by the sa
 
 from __future__ import annotations
 
+import operator
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -17,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.arguments import check_count
 from shoal.collect.collector import Collector
 from shoal.collect.columns import Column, Counters, Rows, columns_of, rows_of
 from shoal.collect.dataset import DatasetConfig, Part, Story
 from shoal.collect.folder import begin, find_story, holds_dataset, sole_writer, supersede
 from shoal.collect.formats import check_format, part_writer
+from shoal.collect.identity import kwargs_of, name_of, plain, time_limit_of
 from shoal.collect.statistics import EpisodeStatistics
 from shoal.errors import ArgumentError
-from shoal.recording import place_of
 from shoal.seeding import entropy
 
 if TYPE_CHECKING:
@@ -101,8 +103,8 @@ def write_dataset(
         existing: A dataset that exists: ``"refuse"``, ``"resume"``, or ``"overwrite"`` it once a new part is complete.
         part_rows: Rows per part. All envs are reset when a part begins, so give each env several episodes in it.
         env: What the dataset is to call the env.
-        env_kwargs: What the env was made with, for the record.
-        policy_name: What the dataset is to call the policy.
+        env_kwargs: What the env was made with, for the record; None finds it out.
+        policy_name: What the dataset is to call the policy; by default its place, and a digest of code without one.
         on_progress: Called several times a second.
 
     Raises:
@@ -116,16 +118,16 @@ def write_dataset(
         ...     shoal.collect.write_dataset(pool, tempfile.mkdtemp(), steps=100, format="npz").rows
         100
     """
-    pool, path = getattr(pool, "pool", pool), Path(folder)
-    if steps < 1 or (part_rows is not None and part_rows < 1):
-        raise ArgumentError(f"steps and part_rows: expected at least 1, got {steps} and {part_rows}")
+    pool, path, seed = getattr(pool, "pool", pool), Path(folder), _seed(seed)
+    check_count("steps", steps, may_be_none=False)
+    check_count("part_rows", part_rows)
     if pool.is_async:
         raise ArgumentError("pool: its envs must move in step; which rows come first is a matter of chance otherwise")
     columns = columns_of(pool.spec)
     check_format(format, columns)
     with sole_writer(path):
         story = find_story(path, existing)
-        named = {"env": env or pool.spec.id, "env_kwargs": env_kwargs or {}, "policy": policy_name or _name_of(policy)}
+        named = _names(pool, env, env_kwargs, policy_name or name_of(policy))
         config = _config(pool, columns, story.config if story else None, named, seed, format, part_rows)
         if story is not None and (difference := story.config.difference(config)):
             raise ArgumentError(f"{path}: cannot be resumed: {difference}")
@@ -133,7 +135,13 @@ def write_dataset(
         replaces = existing == "overwrite" and holds_dataset(path)
         if not replaces:
             begin(path, story)
-        return _Run(pool, policy, path, story, steps, on_progress, replaces=replaces).write()
+        return _Run(pool, policy, path, story, int(steps), on_progress, replaces=replaces).write()
+
+
+def _names(pool: Pool, env: str | None, env_kwargs: dict[str, Any] | None, policy: str) -> dict[str, Any]:
+    """What a dataset says about who made its rows."""
+    kwargs = kwargs_of(pool) if env_kwargs is None else plain(env_kwargs)
+    return {"env": env or pool.spec.id, "env_kwargs": kwargs, "policy": policy}
 
 
 def _config(
@@ -155,12 +163,26 @@ def _config(
         num_envs=pool.num_envs,
         seed=seed,
         format=format,
-        part_rows=part_rows,
+        part_rows=int(part_rows),
         observation_space=str(pool.spec.observation.space),
         action_space=str(pool.spec.action.space),
         engine=pool.stats().engine,
         shoal=sys.modules["shoal"].__version__,
+        autoreset=pool.autoreset.value,
+        max_episode_steps=time_limit_of(pool),
     )
+
+
+def _seed(seed: Any) -> int | None:
+    if seed is None:
+        return None
+    try:
+        number = -1 if isinstance(seed, bool) else operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ArgumentError(f"seed: expected an int of at least 0, or None, got {seed!r}")
+    return number
 
 
 def part_seed(seed: int, number: int) -> int:
@@ -180,10 +202,6 @@ def _rows_per_part(pool: Pool, columns: Sequence[Column], format: str) -> int:
     if format == "npz":
         rows = min(rows, _NPZ_BYTES // sum(column.row_bytes for column in columns))
     return max(rows, pool.num_envs)
-
-
-def _name_of(policy: Policy | None) -> str:
-    return "random" if policy is None else place_of(policy)
 
 
 class _Run:
