@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from functools import partial
+from itertools import count
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,16 @@ def envs_with(fault: str, where: str = "step", **settings: Any) -> list[Any]:
     fns: list[Any] = [partial(CountingEnv, tag=i, episode_length=50) for i in range(3)]
     fns[1] = partial(FaultEnv, fault, where=where, at=1, tag=1, episode_length=50, **settings)
     return fns
+
+
+def hanging_when_built_anew(where: str) -> list[Any]:
+    births = count()
+
+    def build() -> CountingEnv:
+        settings: dict[str, Any] = {"tag": 1, "episode_length": 50}
+        return FaultEnv("hang", where=where, at=1, **settings) if next(births) else CountingEnv(**settings)  # type: ignore[arg-type]
+
+    return [partial(CountingEnv, tag=0, episode_length=50), build]
 
 
 @pytest.fixture
@@ -123,6 +134,22 @@ def test_constructors_that_hang_share_one_deadline(make: Callable[..., shoal.Poo
     assert monotonic() - start < DEADLINE_S + LATE_S
     assert caught.value.env_ids == (0, 1, 2)
     assert "in _hang\n" in caught.value.remote_traceback
+    release_hangs()
+
+
+@pytest.mark.parametrize(("where", "told"), [("init", "construct"), ("reset", "reset")])
+def test_an_env_that_is_built_anew_has_one_deadline_for_that_and_one_for_its_reset(
+    where: str, told: str, make: Callable[..., shoal.Pool]
+) -> None:
+    limits = {"construct_timeout": 60.0, "reset_timeout": 60.0, f"{told}_timeout": DEADLINE_S}
+    pool = make(hanging_when_built_anew(where), **limits)
+    pool.reset(seed=0)
+    pool.renew([1])
+    start = monotonic()
+    with pytest.raises(errors.EnvTimeout) as caught:
+        pool.reset(env_id=[1])
+    assert DEADLINE_S <= monotonic() - start < DEADLINE_S + LATE_S
+    assert (caught.value.env_ids, caught.value.where.phase) == ((1,), told)
     release_hangs()
 
 

@@ -34,6 +34,7 @@ from shoal.machine import pin_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from shoal.seeding import GeneratorState
     from shoal.slot import Row, Slot
 
 _SLICE_S = 0.1
@@ -83,9 +84,18 @@ class RevocableLane(Lane):
 
     Attributes:
         is_writing: Whether the thread is writing a row, so that it is too late to cut it off.
+        is_building: Whether the thread is building an env anew, before it carries out the command.
     """
 
     is_writing = False
+    is_building = False
+
+    def _rebuild(self, env_id: int, incarnation: int, generator: GeneratorState | None) -> None:
+        self.is_building = True
+        try:
+            super()._rebuild(env_id, incarnation, generator)
+        finally:
+            self.is_building = False
 
     def _write(self, env_id: int, slot: Slot, row: Row, writer: RowWriter) -> Extra | None:
         # The flag is raised before the writer is chosen, and checked after the writers were swapped, so one of the two
@@ -103,7 +113,7 @@ class ThreadLane:
     Attributes:
         hung: The fault for which the lane was given up, until it answers after all.
         running: The env and the command that the thread is busy with; a new tuple for each command.
-        watched: The ``running`` that has been waited for, for ``waited_s`` so far.
+        watched: The ``running`` that has been waited for, for ``waited_s`` so far, and whether the env was being built.
     """
 
     def __init__(self, lane: RevocableLane, results: Results) -> None:
@@ -111,10 +121,9 @@ class ThreadLane:
         self.hung: Fault | None = None
         self.inbox: SimpleQueue[_Work | None] = SimpleQueue()
         self.running: tuple[int, Command] | None = None
-        self.watched: tuple[int, Command] | None = None
+        self.watched: tuple[tuple[int, Command] | None, bool] = (None, False)
         self.waited_s = 0.0
         self.is_built = False
-        self.is_building = False
         self.build_faults: list[Fault] = []
         self.results = results
         self.thread = threading.Thread(target=self._serve, name=f"shoal-lane-{lane.env_ids[0]}", daemon=True)
@@ -127,7 +136,6 @@ class ThreadLane:
             self.results.put((self, _BUILT, 0, None))
         while (work := self.inbox.get()) is not None:
             env_id, sequence, command, request, block = work
-            self.is_building = request is not None and request.incarnation is not None
             self.running = (env_id, command)
             outcome = self.lane.run(env_id, command, request, block)
             self.running = None
@@ -309,18 +317,18 @@ class ThreadEngine:
 
     def _give_up_hung(self, passed_s: float) -> None:
         for lane in self._lanes:
-            running = lane.running
+            running, is_building = lane.running, lane.lane.is_building
             if running is None or lane.hung is not None:
                 continue
-            if running is not lane.watched:
+            if running is not lane.watched[0] or is_building is not lane.watched[1]:
                 # It began somewhere within this lap: counting the whole lap would give the env less than its time.
-                lane.watched, lane.waited_s = running, 0.0
+                lane.watched, lane.waited_s = (running, is_building), 0.0
                 continue
             lane.waited_s += passed_s
             culprit, command = running
-            limit = self.config.timeouts.of(command, is_building=lane.is_building)
+            limit = self.config.timeouts.construct if is_building else self.config.timeouts.of(command)
             if limit is not None and lane.waited_s > limit:
-                lane.hung = _hung(lane, PHASES[command], lane.waited_s, culprit)
+                lane.hung = _hung(lane, "construct" if is_building else PHASES[command], lane.waited_s, culprit)
         for lane in self._lanes:
             if lane.hung is not None:
                 self._lose(lane.hung, [i for i in lane.lane.env_ids if i in self._waiting])
@@ -376,6 +384,6 @@ def _dismiss(inboxes: Sequence[SimpleQueue[_Work | None]]) -> None:
 
 def _hung(lane: ThreadLane, phase: str, waited_s: float, env_id: int | None = None) -> Fault:
     ids = lane.lane.env_ids if env_id is None else (env_id,)
-    kind = EnvTimeout if phase != "construct" else None
+    kind = None if env_id is None else EnvTimeout  # the first time, the error is about what could not be built
     text = f"no answer after {waited_s:.1f} s; it hangs in the stack below"
     return Fault(Where(ids, phase, lane.lane.worker), text, lane.stack(), error_class=kind)
