@@ -114,6 +114,15 @@ def test_an_incomplete_config_names_what_it_lacks(form: Any) -> None:
         form([Tally], cfg)
 
 
+@pytest.mark.parametrize("key", ["shared_memory", "copy_on_get"])
+@with_processes
+def test_a_key_without_effect_belongs_to_a_complete_config_too(form: Any, key: str) -> None:
+    cfg = form.default_config()
+    del cfg[key]
+    with pytest.raises(AttributeError, match=key):
+        form([Tally], cfg)
+
+
 @pytest.mark.parametrize(
     ("setting", "wrong"), [("retry_type", "again"), ("step_timeout", -1), ("reset_timeout", "soon")]
 )
@@ -323,9 +332,30 @@ def test_envs_learn_where_to_keep_replays_before_their_first_reset(form: Any, la
     manager.enable_save_replay(["/a", "/b"])
     manager.launch()
     assert manager.replay_path == ["/a", "/b"]
+
+
+def test_in_one_process_an_episode_that_is_being_recorded_is_not_cut_short(launched: Any) -> None:
+    manager = launched(BaseEnvManager, launch=False)
+    manager.enable_save_replay("/a")
+    manager.launch()
+    manager.step({0: 0, 1: 0})
+    manager.seed(4, dynamic_seed=False)
+    manager.reset()
+    assert manager.k == [1, 1]
+    assert manager.seeds == [[(4, False)], [(5, False)]], "it gets the seed that waits for it all the same"
     manager.step({0: 0, 1: 0})
     manager.reset()
-    assert manager.k == [1, 1], "an episode that is being recorded is not cut short"
+    assert manager.seeds == [[(4, False)], [(5, False)]], "and only once"
+
+
+@with_processes
+def test_with_processes_a_reset_is_a_reset_whatever_is_recorded(form: Any, launched: Any) -> None:
+    manager = launched(form, launch=False)
+    manager.enable_save_replay("/a")
+    manager.launch()
+    manager.step({0: 0, 1: 0})
+    manager.reset()
+    assert manager.k == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -337,6 +367,19 @@ def test_actions_arrive_as_what_they_were(form: Any, launched: Any, action: Any)
     (given,) = manager.given[1]
     assert type(given) is type(action)
     assert repr(given) == repr(action)
+
+
+class Pushed(Tally):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+
+def test_what_an_action_is_worth_is_for_the_env_to_say(form: Any, launched: Any) -> None:
+    manager = launched(form, (9, 9), Pushed)
+    actions = [np.array([np.nan, 5], np.float32), np.array([np.inf, -5], np.float32)]
+    manager.step(dict(enumerate(actions)))
+    assert [repr(given) for (given,) in manager.given] == [repr(action) for action in actions]
 
 
 class Dictionary(Tally):
@@ -608,21 +651,42 @@ def test_an_env_that_is_lost_in_its_reset_is_renewed_for_who_only_looks(form: An
 
 
 class Noting(Tally):
-    """Notes who steps when."""
+    """Notes who steps when, and whether another is at it; the first is the slowest."""
 
     order: ClassVar[list[int]] = []
+    at_work: ClassVar[list[int]] = []
 
     def step(self, action: Any) -> Any:
         self.order.append(self.index)
-        return super().step(action)
+        return self._alone(super().step, action)
+
+    def reset(self, **wishes: Any) -> Any:
+        self.order.append(-self.index)
+        return self._alone(super().reset)
+
+    def _alone(self, work: Any, *args: Any) -> Any:
+        assert not self.at_work
+        self.at_work.append(self.index)
+        time.sleep(0.03 / (1 + self.index))
+        self.at_work.clear()
+        return work(*args)
 
 
-def test_in_one_process_envs_step_in_the_order_of_the_dict(launched: Any) -> None:
-    manager = launched(BaseEnvManager, (9, 9, 9), Noting)
+@pytest.mark.parametrize("settings", [{}, {"step_timeout": 20}, {"reset_timeout": 20}])
+def test_in_one_process_envs_step_one_after_another_in_the_order_of_the_dict(launched: Any, settings: Any) -> None:
+    manager = launched(BaseEnvManager, (9, 9, 9), Noting, **settings)
     for order in ([2, 0, 1], [0, 1, 2], [1, 0]):
         Noting.order.clear()
         assert list(manager.step(dict.fromkeys(order, 0))) == order
         assert Noting.order == order
+
+
+def test_in_one_process_an_env_begins_its_next_episode_before_another_steps(launched: Any) -> None:
+    manager = launched(BaseEnvManager, (9, 1, 9), Noting, step_timeout=20)
+    Noting.order.clear()
+    manager.step({2: 0, 1: 0, 0: 0})
+    assert Noting.order == [2, 1, -1, 0]
+    assert rows(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 1, 0], 2: [2, 0, 1]}
 
 
 def test_a_step_returns_envs_in_the_order_of_the_dict_whoever_else_is_busy(launched: Any) -> None:
@@ -706,6 +770,29 @@ def test_a_static_seed_stays_with_an_env_that_is_renewed(form: Any, launched: An
     assert manager.seeds == [[(3, False)], [(4, False)]]
 
 
+def test_an_env_that_nobody_has_seeded_is_renewed_without_a_seed(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(9, 9), retry_type="renew", max_retry=2, retry_waiting_time=0.01)
+    manager.reset({0: {"only_fresh": True}})
+    manager.step({0: "raise", 1: 0})
+    all_ready(manager)
+    assert manager.seeds == [[], []]
+
+
+def test_an_env_that_has_been_seeded_is_renewed_with_a_seed_that_follows_from_its_own(form: Any, launched: Any) -> None:
+    def renewed() -> Any:
+        manager = launched(form, lengths=(9, 9), retry_type="renew", launch=False)
+        manager.seed({0: 3})
+        manager.launch()
+        manager.step({0: "raise", 1: "raise"})
+        all_ready(manager)
+        return manager.seeds
+
+    first, second = renewed()
+    assert len(first) == 1
+    assert second == []
+    assert renewed() == [first, second]
+
+
 @every_form
 def test_a_step_has_a_deadline_in_fractions_of_seconds_from_any_thread(form: Any, launched: Any) -> None:
     manager = launched(form, lengths=(9, 9), step_timeout=0.3)
@@ -726,6 +813,15 @@ def test_a_step_has_a_deadline_in_fractions_of_seconds_from_any_thread(form: Any
     assert isinstance(caught[0], RuntimeError)
     assert "Env 0 step" in str(caught[0])
     assert manager.closed is (form is not BaseEnvManager)
+
+
+def test_one_after_another_nobody_misses_its_turn_because_of_others(launched: Any) -> None:
+    manager = launched(BaseEnvManager, lengths=(9, 9, 9, 9), step_timeout=0.3)
+    with pytest.raises(TimeoutError, match="Env 1 step") as caught:
+        manager.step({0: 0, 1: "hang", 2: "raise", 3: 0})
+    assert rows({i: t.obs for i, t in caught.value.timesteps.items()}) == {0: [0, 0, 1], 3: [3, 0, 1]}
+    assert states(manager) == {0: "RUN", 1: "ERROR", 2: "ERROR", 3: "RUN"}
+    assert sorted(manager.step({3: 0, 0: 0})) == [0, 3]
 
 
 def test_an_env_that_hung_is_built_anew_by_its_reset(launched: Any) -> None:
@@ -749,6 +845,15 @@ def test_workers_are_shared_when_nothing_speaks_against_it(launched: Any) -> Non
     assert len(set(launched(form, (9,) * 4, num_workers=2).pid)) == 2
     assert len(set(launched(form, (9,) * 3, retry_type="renew").pid)) == 3
     assert len(set(launched(form, (9,) * 3, step_timeout=9).pid)) == 3
+
+
+def test_in_one_process_every_attempt_of_a_reset_has_the_same_deadline(launched: Any) -> None:
+    settings = {"reset_timeout": 0.4, "retry_type": "renew", "max_retry": 2, "retry_waiting_time": 0.01}
+    manager = launched(BaseEnvManager, launch=False, **settings)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="Env 0 reset"):
+        manager.launch({0: {"hangs": True}, 1: {}})
+    assert time.monotonic() - began < 10
 
 
 def test_a_reset_has_a_deadline(form: Any, launched: Any) -> None:
@@ -809,7 +914,8 @@ def test_the_asynchronous_form_goes_on_without_the_slow(launched: Any) -> None:
     manager = launched(AsyncSubprocessEnvManager, (99,) * 4, Slow, wait_num=2)
     out = manager.step(dict.fromkeys(range(4), 0))
     assert set(out) == {0, 1}
-    assert list(manager.ready_obs) == manager.ready_env == [0, 1]
+    assert list(manager.ready_obs) == manager.ready_env == list(manager.random_action()) == [0, 1]
+    assert manager.ready_obs_id == [0, 1, 2, 3], "all of them run"
     with pytest.raises(AssertionError, match="env 2 has not answered yet"):
         manager.step({2: 0})
     seen = dict(out)

@@ -144,6 +144,16 @@ def test_a_supervisor_takes_lists_and_dicts(supervisor: Any) -> None:
     assert found.ready_obs.tolist() == [[0, 1, 0], [1, 0, 2]]
 
 
+@pytest.mark.parametrize("block", [True, False])
+@pytest.mark.parametrize("nothing", [{}, []])
+def test_a_supervisor_wants_an_action(supervisor: Any, nothing: Any, block: bool) -> None:
+    found = supervisor(9)
+    found.launch()
+    with pytest.raises(AssertionError, match="at least one env"):
+        found.step(nothing, block=block)
+    assert found.step([0])[0].obs.tolist() == [0, 0, 1]
+
+
 def test_a_supervisor_resets_by_lists_and_everybody_if_nobody_is_named(supervisor: Any) -> None:
     found = supervisor(9, 9)
     found.launch()
@@ -185,7 +195,7 @@ def test_a_step_that_takes_too_long_is_an_answer(supervisor: Any) -> None:
     assert found.ready_obs.tolist() == [[0, 0, 0], [1, 0, 1]]
 
 
-@pytest.mark.parametrize("word", ["raise", "hang"])
+@pytest.mark.parametrize("word", ["raise", "hang", "abnormal"])
 def test_a_step_that_fails_is_followed_by_a_reset_even_without_auto_reset(supervisor: Any, word: str) -> None:
     found = supervisor(1, 9, auto_reset=False, step_timeout=0.5)
     found.launch()

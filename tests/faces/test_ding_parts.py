@@ -119,6 +119,20 @@ def test_random_actions_follow_from_the_seed_of_the_episode() -> None:
     assert drawn[0] == drawn[1]
 
 
+def test_random_actions_in_dicts_are_arrays() -> None:
+    class Handles(Plain):
+        action_space: Any = gymnasium.spaces.Dict(
+            {
+                "a": gymnasium.spaces.Discrete(2),
+                "b": gymnasium.spaces.Dict({"c": gymnasium.spaces.Box(0, 1, (2,))}),
+            }
+        )
+
+    action = DingEnvWrapper(Handles()).random_action()
+    assert (type(action["a"]), action["a"].shape, action["a"].dtype) == (np.ndarray, (), np.int64)
+    assert action["b"]["c"].shape == (2,)
+
+
 def test_configs_of_envs_are_their_own_and_say_what_they_are_for() -> None:
     given = {"env_id": "CartPole-v1", "collector_env_num": 2, "evaluator_env_num": 3, "deep": {"a": 1}}
     collecting = DingEnvWrapper.create_collector_env_cfg(given)
@@ -224,6 +238,21 @@ def test_seeds_static_and_dynamic() -> None:
     np.random.seed(0)  # the global generator is nobody's
     other.reset()
     assert again.seen == [first]
+
+
+def test_an_env_that_draws_from_the_global_generator_is_seeded_too() -> None:
+    class Drawing(Plain):
+        def step(self, action: Any) -> Any:
+            return np.random.rand(2), *super().step(action)[1:]
+
+    def drawn(seed: int) -> Any:
+        env = DingEnvWrapper(Drawing())
+        env.seed(seed)
+        env.reset()
+        return env.step(0).obs.tolist()
+
+    assert drawn(3) == drawn(3) != drawn(4)
+    DingEnvWrapper(Plain()).seed(-1)  # which numpy would not take
 
 
 def test_an_env_without_seeds_gets_none() -> None:

@@ -153,7 +153,8 @@ class ActionForms:
         for action in actions:
             if action.__class__ is not np.ndarray or action.dtype != dtype or action.shape != shape:
                 return None
-        return np.array(actions)
+        packed = np.array(actions)
+        return None if np.isnan(packed).any() else packed  # a pool has objections to NaN, and an env may have none
 
     def unpack(self, action: Any) -> Any:
         """The action as it was given, for the env."""
@@ -233,8 +234,9 @@ class DingEnv:
     """A DI-engine env with Gymnasium's interface.
 
     ``options`` of a reset may hold ``kwargs`` for the env's own ``reset`` and the following ones, ``seeded`` (the seed
-    comes from the caller, not from rebuilding the env), ``dynamic_seed``, and ``static_seed``, the seed for an env that
-    was rebuilt.
+    comes from the caller, not from rebuilding the env), ``dynamic_seed``, and for an env that was rebuilt
+    ``static_seed``, the seed to use instead, and ``is_seeded``. Without any of these, it is not seeded: an env that
+    nobody has seeded may take a seed for a reason to seed generators that others use as well.
 
     Attributes:
         leaves_end: Whether the last episode ended with a timestep that the env calls abnormal: its caller resets it.
@@ -269,10 +271,12 @@ class DingEnv:
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Seed the env if that is due, and start an episode."""
         asked = options or {}
-        if seed is not None and not asked.get("seeded") and "static_seed" in asked:
-            self._seed(asked["static_seed"], False)
-        elif seed is not None:
-            self._seed(seed, asked.get("dynamic_seed"))
+        if seed is not None and asked.get("seeded"):
+            self.seed(seed, asked.get("dynamic_seed"))
+        elif seed is not None and "static_seed" in asked:
+            self.seed(asked["static_seed"], False)
+        elif seed is not None and asked.get("is_seeded"):
+            self.seed(seed)
         if self._told is not BaseEnvTimestep:
             self._told = None  # the row that announced the class may be one that this reset makes void
         if "kwargs" in asked:
@@ -280,7 +284,8 @@ class DingEnv:
         obs = self.env.reset(**self._kwargs)
         return (obs, {}) if self._fits(obs) else (self._blank, {ASIDE: {"obs": obs}})
 
-    def _seed(self, seed: int, dynamic_seed: bool | None) -> None:
+    def seed(self, seed: int, dynamic_seed: bool | None = None) -> None:
+        """Seed the env; one that cannot be seeded goes on without."""
         given = (seed,) if dynamic_seed is None else (seed, dynamic_seed)
         try:
             self.env.seed(*given)

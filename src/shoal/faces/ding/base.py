@@ -71,7 +71,8 @@ class BaseEnvManager:
 
     def _manners(self, settings: Settings) -> Manners:
         # An env that can be abandoned at its deadline must not run in our own thread.
-        return Manners(engine="thread" if settings.has_deadline else "serial")
+        # Each has a thread of its own then, so that no env is lost with one that hangs; they still take turns.
+        return Manners(engine="thread" if settings.has_deadline else "serial", in_turn=settings.has_deadline)
 
     # ------------------------------------------------------------------ what it is
 
@@ -152,7 +153,7 @@ class BaseEnvManager:
 
     def _ready(self) -> list[int]:
         """Ids of the envs that wait for an action. If there are no envs any more, the error says why."""
-        ids = self.ready_obs_id
+        ids = self.ready_env
         if self._core.failure is not None:
             raise self._core.failure.with_traceback(None)
         self._check_open()
@@ -161,12 +162,12 @@ class BaseEnvManager:
     @property
     def ready_obs_id(self) -> list[int]:
         """Ids of the envs that wait for an action."""
-        return self._core.ready() if self._core.is_open else []
+        return self.ready_env
 
     @property
     def ready_env(self) -> list[int]:
         """Ids of the envs that wait for an action."""
-        return self.ready_obs_id
+        return self._core.ready() if self._core.is_open else []
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
@@ -177,7 +178,7 @@ class BaseEnvManager:
 
     def random_action(self) -> dict[int, Any]:
         """A random action for each env that waits for one."""
-        return {i: self.action_space.sample() for i in self.ready_obs_id}
+        return {i: self.action_space.sample() for i in self.ready_env}
 
     # ------------------------------------------------------------------ life
 
@@ -264,13 +265,13 @@ class BaseEnvManager:
         """Have envs keep videos of their episodes: all in one folder, or each in a folder of its own.
 
         Envs are told when they are built, so call this before ``launch``. While they record, ``reset`` leaves running
-        envs alone.
+        envs alone; only the managers with worker processes reset them all the same.
         """
         paths = [replay_path] * self.env_num if isinstance(replay_path, str) else list(replay_path)
         if len(paths) != self.env_num:
             raise WrongSetting(f"replay_path: expected {self.env_num} paths, one per env, got {len(paths)}")
         self._replay_paths = [*paths]
-        self._core.keeps_recording = True
+        self._core.keeps_recording = self._core.manners.spares_recordings
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Have an env draw figures."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RETRY_TYPES = ("reset", "renew")
+_WITHOUT_EFFECT = ("shared_memory", "copy_on_get")
 
 
 class Config(dict[str, Any]):
@@ -145,6 +146,8 @@ class Settings:
             reset_timeout = min(limits, default=None)
             if cfg.reset_inplace and not cfg.auto_reset:
                 raise WrongSetting("reset_inplace: a step that resets its envs needs auto_reset=True")
+            for key in _WITHOUT_EFFECT:  # a config without them is as incomplete as any other
+                getattr(cfg, key)
             own = {
                 "construct_timeout": cfg.connect_timeout,
                 "context": cfg.context,
@@ -214,18 +217,22 @@ class Manners:
 
     Attributes:
         engine: Where its envs run.
+        in_turn: Whether each env is told to step or to reset only when the one before it has finished.
         waits_for_all: Whether a step waits for all envs that it was given.
         quick_reset_s: How long to wait for an env that is reset automatically before going on without it. As long as
             resets take less than this, the set of ready envs is the same in every run.
         waits_to_be_ready: Whether asking which envs are ready waits for resets under way if none is ready yet.
         closes_on_failure: Whether a step that has failed for good ends all envs.
+        spares_recordings: Whether ``reset`` leaves running envs alone while they record.
     """
 
     engine: str
+    in_turn: bool = False
     waits_for_all: bool = True
     quick_reset_s: float = 0.0
     waits_to_be_ready: bool = True
     closes_on_failure: bool = False
+    spares_recordings: bool = True
 
 
 def _seconds(name: str, value: Any) -> float | None:

@@ -18,7 +18,7 @@ from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import EnvTimeout, FaultError, ManagerState, ShoalError, UnknownEnv, WorkerDied
+from shoal.errors import EnvTimeout, FaultError, ManagerState, ShoalError, WorkerDied
 from shoal.faces.ding.failures import either_class, failure
 from shoal.faces.ding.runner import Runner, Wish
 from shoal.faces.ding.seeds import Seeds
@@ -45,9 +45,9 @@ class Core:
         reset_param: What each env was last reset with; automatic resets use it again.
         seeds: What each env is to be seeded with when ``begin_reset`` or ``reset`` is called for it.
         failure: The reset that has ended all envs, if that is how they ended.
-        keeps_recording: Whether ``reset`` leaves running envs alone, so that no recording is cut short.
+        keeps_recording: Whether ``reset`` leaves running envs alone, so that no recording is cut short; they only get
+            their seeds.
         events: ``(env id, "reset" or "step", result)`` for every answer, if somebody wants to know.
-        shown: What callers see in place of an env's state.
     """
 
     def __init__(self, num_envs: int, settings: Settings, manners: Manners) -> None:
@@ -69,7 +69,6 @@ class Core:
         self._lost: set[int] = set()
         self._answers: dict[int, Any] = {}
         self.events: deque[tuple[int, str, Any]] | None = None
-        self.shown: Callable[[int, EnvState], EnvState] = lambda _, state: state
 
     @property
     def is_open(self) -> bool:
@@ -99,7 +98,7 @@ class Core:
     ) -> None:
         """Build all envs."""
         self.reset_param = dict.fromkeys(range(self.num_envs))
-        self.seeds.forget_static()
+        self.seeds.forget_given()
         with either_class():
             self._runner = Runner(
                 env_fns,
@@ -156,20 +155,30 @@ class Core:
         # Telling takes time, and only an env that is built anew needs to be told again.
         may_be_new = self.settings.renews or self.settings.attempts > 1 or env_id in self._lost
         static = self.seeds.static_of(env_id) if may_be_new else None
-        return Wish(self.reset_param[env_id], seed, self.seeds.dynamic, static)
+        is_seeded = may_be_new and self.seeds.has_given(env_id)
+        return Wish(self.reset_param[env_id], seed, self.seeds.dynamic, static, is_seeded)
 
     def reset(self, ids: Iterable[int]) -> None:
         """Reset envs and wait for them."""
-        ids = list(ids)
-        if self.keeps_recording and (running := [i for i in ids if self.states[i] is EnvState.RUN]):
-            _log.warning("envs %s are being recorded and run, so they are not reset", running)
-            ids = [i for i in ids if i not in running]
-        if ids:
-            for i in ids:
-                self._answers.pop(i, None)
-            self.begin_reset(ids)
-            self._await_resets(ids)
+        ids = self._not_recorded(ids) if self.keeps_recording else list(ids)
+        for i in ids:
+            self._answers.pop(i, None)
+        for turn in [[i] for i in ids] if self.manners.in_turn else [ids] if ids else []:
+            self.begin_reset(turn)
+            self._await_resets(turn)
             self._raise_if_failed()
+
+    def _not_recorded(self, ids: Iterable[int]) -> list[int]:
+        """Those of these envs that do not run. The others are not reset, but get the seeds that wait for them."""
+        self.settle()
+        ids = list(ids)
+        kept = [i for i in self.progress.running() if i in ids]
+        if kept:
+            _log.warning("envs %s are being recorded and run, so they are not reset", kept)
+        for i in kept:
+            if (seed := self.seeds.take(i)) is not None:
+                self.runner.seed(i, seed, self.seeds.dynamic)
+        return [i for i in ids if i not in kept]
 
     def _await_resets(self, ids: Iterable[int]) -> None:
         while any(i in self._resetting for i in ids):
@@ -177,44 +186,16 @@ class Core:
 
     # ------------------------------------------------------------------ steps
 
-    def check_running(self, ids: Collection[int]) -> None:
-        """Check that these envs can be stepped.
-
-        Raises:
-            ManagerState: If one of them is not running, or has not answered yet.
-            UnknownEnv: If there is no such env.
-        """
-        busy = self._busy
-        if not busy and self._do_run(ids):
-            return
-        bad = [i for i in ids if self.states.get(i) is not EnvState.RUN or i in busy]
-        if not bad:
-            return
-        for i in bad:
-            if i not in self.states:
-                raise UnknownEnv(f"there is no env {i!r}: the manager has envs 0 to {self.num_envs - 1}")
-        told = ", ".join(f"env {i} {self._why_not(i)}" for i in bad)
-        raise ManagerState(f"only envs that run can be stepped: {told}")
-
-    def _do_run(self, ids: Collection[int]) -> bool:
-        """Whether all of these envs are running; asked on every step, hence without a loop."""
-        return [*map(self.states.get, ids)].count(EnvState.RUN) == len(ids)
-
     @property
     def _busy(self) -> Collection[int]:
         """Envs with a step whose answer has not been handed out yet."""
         return self._stepping | self._answers.keys() if self._answers else self._stepping
 
-    def _why_not(self, env_id: int) -> str:
-        if self.states[env_id] is EnvState.RUN:
-            return "has not answered yet"
-        return f"is {self.shown(env_id, self.states[env_id]).name}"
-
     def begin_step(self, actions: Mapping[int, Any]) -> None:
         """Start one step per env, without waiting for anything."""
         self.catch_up(wait=False)
         self.check_open()
-        self.check_running(actions)
+        self.progress.check_running(actions, self._busy)
         self.runner.begin_step(actions)
         self._stepping.update(actions)
 
@@ -241,8 +222,8 @@ class Core:
             self.catch_up(wait=False)
         self.check_open()
         if self.manners.waits_for_all and ids and not self._resetting and not self._stepping:
-            self.check_running(ids)
-            self._step_at_once(ids, actions)
+            self.progress.check_running(ids, self._busy)
+            (self._step_in_turn if self.manners.in_turn else self._step_at_once)(ids, actions)
         elif ids:
             self.begin_step(actions)
         self._await_answers(ids)
@@ -267,6 +248,23 @@ class Core:
         except ShoalError:  # nothing has moved
             self._stepping.difference_update(ids)
             raise
+
+    def _step_in_turn(self, ids: list[int], actions: Mapping[int, Any]) -> None:
+        """Step envs one after another, each with the reset that its step leads to; raise when all had their turn."""
+        failed: FaultError | None = None
+        for i in ids:
+            try:
+                self._step_at_once([i], {i: actions[i]})
+            except FaultError as error:
+                failed = failed or error
+                self._answers.update(error.timesteps)  # type: ignore[attr-defined]
+            self._await_resets(list(self._resetting))
+            if self.failure is not None:
+                return
+        if failed is not None:
+            failed.timesteps.update(self._answers)  # type: ignore[attr-defined]
+            self._answers = {}
+            raise failed
 
     def _await_answers(self, ids: Sequence[int]) -> None:
         patience = self.settings.step_wait_timeout
@@ -304,13 +302,18 @@ class Core:
         self.catch_up()
         while True:
             busy = self._busy
-            if not busy and self._do_run(self.states):
+            if not busy and self.progress.do_run(self.states):
                 return [*self.states]
-            ids = [i for i, state in self.states.items() if state is EnvState.RUN and i not in busy]
+            ids = [i for i in self.progress.running() if i not in busy]
             if ids or not self._resetting or not self.manners.waits_to_be_ready:
                 return ids
             self._take(1, None)
             self._end_if_failed()
+
+    def running(self) -> list[int]:
+        """Envs that run, whether or not they have answered; if there are none, this may wait as ``ready`` does."""
+        self.catch_up()
+        return self.progress.running() or self.ready()
 
     def _take(self, at_least: int, timeout: float | None) -> bool:
         """Take the rows that have arrived; False if none did in time."""

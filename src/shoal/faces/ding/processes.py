@@ -41,7 +41,12 @@ class AsyncSubprocessEnvManager(BaseEnvManager):
         return replace(super()._settings(cfg), is_uneven=True)
 
     def _manners(self, settings: Settings) -> Manners:
-        return Manners(engine="process", waits_for_all=False, closes_on_failure=True)
+        return Manners(engine="process", waits_for_all=False, closes_on_failure=True, spares_recordings=False)
+
+    @property
+    def ready_obs_id(self) -> list[int]:
+        """Ids of the envs that run, among them those that have not answered yet; ``ready_env`` leaves these out."""
+        return self._core.running() if self._core.is_open else []
 
 
 class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
@@ -62,4 +67,4 @@ class SyncSubprocessEnvManager(AsyncSubprocessEnvManager):
         return replace(super()._settings(cfg), is_uneven=False)
 
     def _manners(self, settings: Settings) -> Manners:
-        return Manners(engine="process", quick_reset_s=QUICK_RESET_S, closes_on_failure=True)
+        return replace(super()._manners(settings), waits_for_all=True, quick_reset_s=QUICK_RESET_S)

@@ -40,12 +40,14 @@ class Wish:
         seed: The seed to give to the env first.
         dynamic_seed: The ``dynamic_seed`` that goes with the seed, if any.
         static_seed: The seed for an env that has to be built anew.
+        is_seeded: Whether such an env is to have a seed of its own if there is no static one.
     """
 
     kwargs: Mapping[str, Any] | None = None
     seed: int | None = None
     dynamic_seed: bool | None = None
     static_seed: int | None = None
+    is_seeded: bool = False
 
     @property
     def options(self) -> dict[str, Any] | None:
@@ -59,6 +61,8 @@ class Wish:
                 told["dynamic_seed"] = self.dynamic_seed
         if self.static_seed is not None:
             told["static_seed"] = self.static_seed
+        if self.is_seeded:
+            told["is_seeded"] = True
         return told or None
 
 
@@ -224,6 +228,10 @@ class Runner:
     def call(self, env_id: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a method of one env returns."""
         return self.pool.call("call", name, args, kwargs, env_id=[env_id])[0]
+
+    def seed(self, env_id: int, seed: int, dynamic_seed: bool | None) -> None:
+        """Seed an env that goes on with its episode."""
+        self.pool.call("seed", seed, dynamic_seed, env_id=[env_id])
 
     def pictures(self, ids: Sequence[int]) -> dict[int, Any]:
         """What envs look like."""

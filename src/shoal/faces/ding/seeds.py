@@ -20,6 +20,7 @@ class Seeds:
         self.waiting: dict[int, int] = {}
         self.dynamic: bool | None = None
         self._static: dict[int, int] = {}
+        self._given: set[int] = set()
 
     def keep(self, seeds: Mapping[int, int], dynamic: bool | None) -> None:
         """Add seeds; those of other envs are kept."""
@@ -30,6 +31,7 @@ class Seeds:
         """Take the seed of an env that is about to get it; None if it has none."""
         seed = self.waiting.pop(env_id, None)
         if seed is not None:
+            self._given.add(env_id)
             self._static.pop(env_id, None)
             if self.dynamic is False:
                 self._static[env_id] = seed
@@ -39,6 +41,11 @@ class Seeds:
         """The seed that holds for all episodes of an env, if there is one."""
         return self._static.get(env_id)
 
-    def forget_static(self) -> None:
+    def has_given(self, env_id: int) -> bool:
+        """Whether an env has had a seed, so that one that is built in its place needs one too."""
+        return env_id in self._given
+
+    def forget_given(self) -> None:
         """Forget the seeds of the old envs; the new ones know nothing about them."""
         self._static.clear()
+        self._given.clear()

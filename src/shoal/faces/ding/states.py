@@ -6,10 +6,11 @@ import logging
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from shoal.errors import ManagerState, UnknownEnv
 from shoal.faces.ding.runner import tells_of_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from shoal.faces.ding.config import Settings
 
@@ -42,11 +43,13 @@ class Progress:
     Attributes:
         states: The state of each env.
         came_from: The state of each env before its last reset.
+        shown: What callers see in place of an env's state.
     """
 
     def __init__(self, num_envs: int, settings: Settings) -> None:
         self.states = dict.fromkeys(range(num_envs), EnvState.VOID)
         self.came_from: dict[int, EnvState] = {}
+        self.shown: Callable[[int, EnvState], EnvState] = lambda _, state: state
         self._settings = settings
         self._counts = [0] * num_envs
 
@@ -58,6 +61,36 @@ class Progress:
     def end(self) -> None:
         """Note that there are no envs any more."""
         self.states.update(dict.fromkeys(self.states, EnvState.VOID))
+
+    def check_running(self, ids: Collection[int], busy: Collection[int]) -> None:
+        """Check that these envs can be stepped; those in ``busy`` have not answered yet.
+
+        Raises:
+            ManagerState: If one of them is not running, or has not answered yet.
+            UnknownEnv: If there is no such env.
+        """
+        if not busy and self.do_run(ids):
+            return
+        bad = [i for i in ids if self.states.get(i) is not EnvState.RUN or i in busy]
+        if not bad:
+            return
+        for i in bad:
+            if i not in self.states:
+                raise UnknownEnv(f"there is no env {i!r}: the manager has envs 0 to {len(self.states) - 1}")
+        told = ", ".join(f"env {i} {self._why_not(i)}" for i in bad)
+        raise ManagerState(f"only envs that run can be stepped: {told}")
+
+    def do_run(self, ids: Collection[int]) -> bool:
+        """Whether all of these envs are running; asked on every step, hence without a loop."""
+        return [*map(self.states.get, ids)].count(EnvState.RUN) == len(ids)
+
+    def running(self) -> list[int]:
+        """Envs that are running."""
+        return [i for i, state in self.states.items() if state is EnvState.RUN]
+
+    def _why_not(self, env_id: int) -> str:
+        state = self.states[env_id]
+        return "has not answered yet" if state is EnvState.RUN else f"is {self.shown(env_id, state).name}"
 
     def note_resets(self, ids: Iterable[int]) -> None:
         """Note that these envs are being reset."""
@@ -72,7 +105,7 @@ class Progress:
         if timestep.info.get("abnormal"):
             self.states[env_id] = EnvState.ERROR
             if not tells_of_fault(timestep.info):
-                return False
+                return settings.spares_steps
             _log.info("env %d begins anew: %s", env_id, timestep.info["err"])
             return settings.auto_reset or settings.spares_steps
         if not timestep.done:

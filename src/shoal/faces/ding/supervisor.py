@@ -52,9 +52,9 @@ class EnvSupervisor(BaseEnvManager):
     """Envs in processes or threads, for callers that wait and for callers that do not.
 
     A step that fails or takes too long is answered without observation, reward and ``done``; its info has ``abnormal``
-    and, as ``err``, the reason. The env is then reset, or built anew, whatever ``auto_reset`` says. ``launch``,
-    ``reset`` and ``step`` take ``block=False``; then ``recv`` returns one answer after another. Asking which envs are
-    ready, and what state they are in, never waits.
+    and, as ``err``, the reason. The env is then reset, or built anew, whatever ``auto_reset`` says; so is an env that
+    calls a timestep abnormal itself. ``launch``, ``reset`` and ``step`` take ``block=False``; then ``recv`` returns one
+    answer after another. Asking which envs are ready, and what state they are in, never waits.
 
     Args:
         type_: Where envs run.
@@ -104,7 +104,7 @@ class EnvSupervisor(BaseEnvManager):
         self._type = type_
         super().__init__(env_fn, cfg)
         self._core.events = self._events = deque[tuple[int, str, Any]]()
-        self._core.shown = partial(_shown, self._core.progress)
+        self._core.progress.shown = partial(_shown, self._core.progress)
         self._requests: dict[int, int] = {}
         self._numbers = count()
 
@@ -150,6 +150,8 @@ class EnvSupervisor(BaseEnvManager):
         """
         self._check_open()
         by_id = actions if is_by_id(actions) else dict(enumerate(rows_of(actions)))
+        if not by_id:
+            raise WrongSetting("actions: expected an action for at least one env, got none")
         if not block:
             self._core.begin_step(by_id)
             self._number(by_id)
@@ -209,7 +211,7 @@ class EnvSupervisor(BaseEnvManager):
         An env that is being reset is VOID before its first episode, and ERROR after a failed step. Otherwise it is
         DONE, as is an env that waits for its reset.
         """
-        return {i: self._core.shown(i, state) for i, state in self._env_states.items()}
+        return {i: self._core.progress.shown(i, state) for i, state in self._env_states.items()}
 
     @property
     def done(self) -> bool:

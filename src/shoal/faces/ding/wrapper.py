@@ -114,10 +114,14 @@ class DingEnvWrapper(BaseEnv):
         return result[0] if is_pair else result
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
-        """Seed the episodes to come: each with its own seed derived from this one, or all with this one."""
+        """Seed the episodes to come: each with its own seed derived from this one, or all with this one.
+
+        As DI-engine's envs do, this also seeds numpy's global generator.
+        """
         self._seed, self._dynamic = int(seed), dynamic_seed
-        # The env has its own generator, because numpy's global one is shared with everybody.
+        # Seeds are drawn from a generator that nobody else uses. The global one is for envs that draw from it.
         self._draws = np.random.RandomState(self._seed % 2**32)
+        np.random.seed(self._seed % 2**32)
 
     def _next_seed(self) -> int | None:
         if self._seed is None or not self._dynamic:
@@ -208,8 +212,10 @@ class DingEnvWrapper(BaseEnv):
         return spaces.Box(float(low), float(high), (1,), np.float32)
 
     def random_action(self) -> Any:
-        """A random action; for a choice among n, an array of shape ``(1,)``."""
+        """A random action; for a choice among n, an array of shape ``(1,)``; in a dict, all values are arrays."""
         action = self.action_space.sample()
+        if isinstance(action, Mapping):
+            return _arrays(action)
         return np.array([action], np.int64) if isinstance(action, (int, np.integer)) else action
 
     def _observation(self, obs: Any) -> Any:
