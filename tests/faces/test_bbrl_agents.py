@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -137,6 +138,27 @@ def test_models_and_configs(tmp_path: Any) -> None:
     assert torch.equal(Policy().load_model(tmp_path / "policy").lin.weight, policy.lin.weight)
     config = {"classname": "torch.nn.Linear", "in_features": 2, "out_features": 3}
     assert face.instantiate_class(config).weight.shape == (3, 2)
+
+
+class Named:
+    classname, numerator = "fractions.Fraction", 3
+    _own = 4
+
+    def __init__(self, **given: int) -> None:
+        vars(self).update(given)
+
+    def numbers(self) -> None:
+        """No value."""
+
+
+def test_a_config_may_be_a_class_or_have_its_values_in_one() -> None:
+    class Derived(Named):
+        denominator = 4
+
+    assert face.get_class(Named) is face.get_class(Named()) is Fraction
+    assert face.get_arguments(Named) == {"numerator": 3}
+    assert face.instantiate_class(Derived) == Fraction(3, 4)
+    assert face.instantiate_class(Derived(numerator=5)) == Fraction(5, 4)
 
 
 def test_temporal_difference_is_zero_at_the_end() -> None:
@@ -287,6 +309,97 @@ def test_copies_that_stop_at_different_times_are_as_if_they_had_waited() -> None
         assert workspace["env/reward"][: last + 1, k].tolist() == [t if t <= length else 0 for t in range(last + 1)]
         assert workspace["env/cumulated_reward"][last, k] == sum(range(length + 1))
     assert workspace.subtime(0, last + 1).get_transitions().batch_size() == sum(lengths)
+
+
+class Dice(Agent):
+    """Draws actions from torch's generator, and writes its own variable at the first time only."""
+
+    def forward(self, t: int, **kwargs: Any) -> None:
+        self.set(("action", t), torch.randint(2, (2,)))
+        if t == 0:
+            self.set(("luck", 0), torch.rand(2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [None, 7])
+def test_copies_in_processes_differ_whether_seeded_or_not(seed: int | None) -> None:
+    env = ParallelGymAgent(partial(make_env, "CartPole-v1", autoreset=True), 2, seed=seed)
+    agent, workspace = NRemoteAgent.create(TemporalAgent(Agents(env, Dice())), num_processes=2, t=0, n_steps=10)
+    runs = []
+    with agent:
+        for given in (None, 7 if seed else 42):
+            if given:
+                agent.seed(given)
+            agent(workspace, t=0, n_steps=10)
+            runs.append((workspace["env/env_obs"][0].tolist(), workspace["action"].T.tolist(), workspace["luck"]))
+    for first, actions, luck in runs:
+        assert len({tuple(obs) for obs in first}) == 4
+        assert len({tuple(column) for column in actions}) == 4
+        assert luck.shape == (1, 4)
+    with player(7 if seed else 42).agent[0] as one:
+        own = Workspace()
+        one(own, t=0)
+        assert own["env/env_obs"][0].tolist() == runs[0][0][:2], "the first copy is what the agent would be here"
+
+
+@pytest.mark.slow
+def test_a_shorter_run_elsewhere_leaves_nothing_of_a_longer_one() -> None:
+    env = ParallelGymAgent(partial(make_env, "CartPole-v1", autoreset=True), 2)
+    agent, shared = NRemoteAgent.create(TemporalAgent(Agents(env, Dice())), 2, time_size=10, t=0, n_steps=3)
+    with agent:
+        for workspace in (shared, Workspace()):
+            for steps in (6, 4):
+                agent(workspace, t=0, n_steps=steps)
+            counted = workspace["env/timestep"][:, 0].tolist()
+            assert counted == ([0, 1, 2, 3] + [0] * 6 if workspace.is_shared else [0, 1, 2, 3])
+
+
+def numbered() -> Any:
+    """Envs with episodes of 1 and 2 steps; there are no more than these two."""
+    lengths = iter((1, 2))
+
+    def make() -> Any:
+        env = Untiring()
+        env.reset = partial(_reset_to, env, next(lengths))  # type: ignore[method-assign]
+        return env
+
+    return make
+
+
+def _reset_to(env: Untiring, length: int, **kwargs: Any) -> Any:
+    env.k, env.length = 0, length
+    return np.zeros(1, np.float32), {}
+
+
+class Stills(Agent):
+    def forward(self, t: int, **kwargs: Any) -> None:
+        self.set(("action", t), torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.slow
+def test_an_asynchronous_agent_takes_its_envs_along() -> None:
+    env = ParallelGymAgent(numbered(), 2)
+    with env, AsynchronousAgent(TemporalAgent(Agents(env, Stills()))) as agent:
+        agent(t=0, stop_variable="env/done")
+        agent.wait()
+        workspace = agent.get_workspace()
+        assert workspace is not None
+        assert workspace["env/done"].tolist() == [[False, False], [True, False], [True, True]]
+
+
+class Slow(Agent):
+    def forward(self, **kwargs: Any) -> None:
+        time.sleep(0.5)
+
+
+@pytest.mark.slow
+def test_an_agent_that_is_running_is_not_called_again() -> None:
+    with AsynchronousAgent(Slow()) as agent:
+        agent(t=0)
+        for kind in (AssertionError, StateError):
+            with pytest.raises(kind, match="is running"):
+                agent(t=0)
+        agent.wait()
 
 
 @pytest.mark.slow

@@ -542,6 +542,100 @@ def run_without_action(env: Any) -> None:
     env(workspace, t=1)
 
 
+class Pushed(gym.Env):
+    """Takes a number and returns it as the reward; an episode ends with the second step."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space, self.k = action_space, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.k = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.k += 1
+        parts = action.values() if isinstance(action, dict) else [action]
+        return np.zeros(1, np.float32), float(sum(np.sum(part) for part in parts)), self.k == 2, False, {}
+
+
+@pytest.mark.parametrize(
+    ("space", "actions"),
+    [
+        (gym.spaces.Discrete(3, start=4), {"action": torch.tensor([[5], [6], [-1], [4]])}),
+        (gym.spaces.Box(1, 2, (1,)), {"action": torch.tensor([[[1.0]], [[2.0]], [[torch.nan]], [[1.5]]])}),
+        (
+            gym.spaces.Dict(a=gym.spaces.Discrete(2), b=gym.spaces.Discrete(2)),
+            {"action/a": torch.tensor([[1], [0], [7], [1]]), "action/b": torch.tensor([[1], [1], [-7], [0]])},
+        ),
+    ],
+    ids=["discrete", "box", "dict"],
+)
+def test_an_action_that_is_not_executed_is_not_judged(
+    agent: Callable[..., Any], space: Any, actions: dict[str, Any]
+) -> None:
+    env, workspace = agent(lambda: Autoreset(Pushed(space)), 1), Workspace()
+    for name, full in actions.items():
+        workspace.set_full(name, full)
+    for t in range(5):
+        env(workspace, t=t)
+    sums = sum(full.reshape(4) for full in actions.values()).tolist()
+    assert col(workspace, "reward") == [0, sums[0], sums[1], 0, sums[3]]
+    for name, full in actions.items():
+        assert torch.equal(workspace[name].nan_to_num(), full.nan_to_num()), "the workspace is as it was"
+    bad = next(iter(actions))
+    workspace.set(bad, 3, actions[bad][2])
+    with pytest.raises(AssertionError):
+        TemporalAgent(env)(workspace, t=0, n_steps=5)
+
+
+class Precise(Counting):
+    """Its rewards have more digits than float32 keeps."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, 1 + 2.0**-24 if self.k % 2 else 2.0**-24, *rest
+
+
+@pytest.mark.parametrize("how", ["parallel", "vector"])
+def test_a_return_does_not_depend_on_the_other_envs(agent: Callable[..., Any], how: str) -> None:
+    def total(*lengths: int) -> float:
+        makers = [partial(Precise, length) for length in lengths]
+        if how == "parallel":
+            each = iter(makers)
+            env = agent(lambda: next(each)(), len(lengths))
+        else:
+            make = partial(gym.vector.SyncVectorEnv, makers, autoreset_mode=AutoresetMode.DISABLED)
+            env = agent(make, kind=VecGymAgent)
+        return float(run(env, stop_variable="env/done")["env/cumulated_reward"][-1, 0])
+
+    assert total(200) == total(200, 1) == np.float32(100 + 200 * 2.0**-24)
+
+
+class Tensors(Counting):
+    """Rewards and flags are tensors."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *flags, info = super().step(action)
+        return obs, torch.tensor([reward]), *map(torch.tensor, flags), info
+
+
+def test_rewards_may_be_tensors(agent: Callable[..., Any]) -> None:
+    workspace = run(agent(Tensors, 1), stop_variable="env/done")
+    assert col(workspace, "reward") == [0, 1, 2, 3]
+    assert col(workspace, "done") == [False, False, False, True]
+
+
+def test_a_plan_can_be_changed_while_it_is_carried_out(agent: Callable[..., Any]) -> None:
+    env, workspace = agent(Counting, 1), Workspace()
+    workspace.set_full("action", torch.zeros(5, 1, dtype=torch.long))
+    env(workspace, t=0)
+    workspace.set("action", 0, torch.tensor([3]))
+    env(workspace, t=1)
+    assert workspace["action"][:, 0].tolist() == [3, 0, 0, 0, 0]
+
+
 def test_an_agent_has_to_begin_at_zero(agent: Callable[..., Any]) -> None:
     with pytest.raises(StateError, match="t=0"):
         agent(Counting, 1)(Workspace(), t=3)

@@ -225,6 +225,49 @@ def test_a_new_run_forgets_the_rest_of_a_longer_one() -> None:
     assert len(workspace["env/done"]) == 4, "what is not written again stays"
 
 
+def test_a_plan_that_is_changed_in_one_place_is_kept_in_the_others() -> None:
+    workspace = Workspace()
+    workspace.set_full("action", torch.zeros(5, 1))
+    for copied in (workspace, Workspace(workspace)):
+        for value in (7.0, 8.0):
+            copied.restart()
+            copied.set("action", 0, torch.tensor([value]))
+            assert copied["action"][:, 0].tolist() == [value, 0, 0, 0, 0]
+        copied.set("action", 5, torch.ones(1))
+        copied.restart()
+        copied.set("action", 0, torch.ones(1))
+        assert len(copied["action"]) == 1, "a run had made it longer"
+
+
+def test_a_new_run_clears_what_a_longer_one_has_left_in_shared_memory() -> None:
+    shared = counted(4)._convert_to_shared_workspace()
+    shared.restart()
+    shared.set("x", 0, torch.tensor([7, 7]))
+    assert shared["x"].tolist() == [[7, 7], [0, 0], [0, 0], [0, 0]]
+    shared.set_full("x", torch.ones(4, 2, dtype=torch.long))
+    shared.restart()
+    shared.set("x", 1, torch.tensor([7, 7]))
+    assert shared["x"][:, 0].tolist() == [1, 7, 1, 1], "a plan stays"
+
+
+def test_where_all_columns_are_wanted_they_stay_in_order() -> None:
+    workspace = counted(4, 5)
+    for _ in range(10):
+        assert workspace.sample_subworkspace(1, 5, 4)["x"].tolist() == workspace["x"].tolist()
+
+
+def test_more_variables_and_unknown_names_do_no_harm() -> None:
+    workspace = counted(4, 1)
+    workspace.set_full("more", torch.zeros(4, 1))
+    assert list(Workspace.cat_batch([counted(4, 1), workspace])) == ["x", "env/done"]
+    with pytest.raises(WorkspaceError, match="cat_batch"):
+        Workspace.cat_batch([workspace, counted(4, 1)])
+    workspace.copy_time(2, 0, 1, var_names=["x", "unknown"])
+    assert workspace["x"][:, 0].tolist() == [20, 10, 20, 30]
+    workspace.copy_n_last_steps(1, ["x", "unknown"])
+    assert workspace["x"][0].tolist() == [30]
+
+
 def test_sizes_columns_windows() -> None:
     assert Workspace().time_size() is None
     assert Workspace().batch_size() is None
@@ -294,8 +337,11 @@ def test_shared_workspaces_keep_their_names_and_sizes() -> None:
         lambda: shared.set("new", 0, torch.zeros(4)),
         lambda: shared.set("x", 4, torch.zeros(4, dtype=torch.long)),
         lambda: shared.set_full("x", torch.zeros(1, 4, dtype=torch.long)),
+        shared.clear,
+        lambda: shared.clear("x"),
+        lambda: shared.remove_variable("x"),
     ):
-        with pytest.raises(AssertionError):
+        with pytest.raises(WorkspaceError):
             bad()
     assert counted()._convert_to_shared_workspace(time_size=7)["x"].shape == (7, 2)
 

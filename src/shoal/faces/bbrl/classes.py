@@ -47,4 +47,12 @@ def _items(arguments: Any) -> dict[str, Any]:
     # Configs of other libraries can be read like dicts without being dicts.
     if isinstance(arguments, Mapping) or hasattr(arguments, "keys"):
         return {str(key): arguments[key] for key in arguments}
-    return dict(vars(arguments))
+    # A config may be a class, or have its values in one.
+    kinds = (arguments if isinstance(arguments, type) else type(arguments)).__mro__[:-1]
+    found = {name: value for kind in reversed(kinds) for name, value in vars(kind).items() if _is_value(name, value)}
+    return found if isinstance(arguments, type) else {**found, **getattr(arguments, "__dict__", {})}
+
+
+def _is_value(name: str, value: Any) -> bool:
+    """Whether a member of a class is a value, and not a method, a property or Python's own."""
+    return not name.startswith("_") and not hasattr(value, "__get__")

@@ -144,7 +144,8 @@ class Fixed(Recorded):
         raise no_time(self._name, length - 1, self.length, "; a shared workspace keeps its size")
 
     def cut(self, length: int) -> None:
-        """Do nothing: the size is fixed."""
+        """Write zeros over everything after the first ``length`` time steps: the size is fixed."""
+        self._buffer[length:] = 0
 
 
 class Tracked(_Checked):

@@ -9,12 +9,11 @@ import torch
 
 from shoal.errors import UnknownVariable, WorkspaceError
 from shoal.faces.bbrl.split import _SplitSharedWorkspace
+from shoal.faces.bbrl.transitions import transitions_of
 from shoal.faces.bbrl.variables import Fixed, Recorded, Tracked, Variable, no_time, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
-
-_ENDS = ("done", "terminated", "truncated")  # what an env agent calls its flags
 
 
 class Workspace:
@@ -46,8 +45,11 @@ class Workspace:
         self._stale: set[str] = set()
         # Variables that were only ever written as a whole: a new whole need not be like the last one.
         self._whole: set[str] = set()
+        # Variables that were prepared as a whole for runs to come, and that no run has made longer.
+        self._plans: set[str] = set()
         if workspace is not None:
             self._take_over((name, full.clone()) for name, full in workspace._fulls())
+            self._plans = set(workspace._plans)
 
     @classmethod
     def _of(cls, fulls: Iterable[tuple[str, torch.Tensor]]) -> Workspace:
@@ -96,6 +98,8 @@ class Workspace:
             if self._stale and var_name in self._stale:
                 self._stale.discard(var_name)
                 variable.cut(t)
+            if self._plans and t >= variable.length:
+                self._plans.discard(var_name)
         if v.requires_grad and not isinstance(variable, Tracked):
             if self.is_shared:
                 v = v.detach()  # a graph cannot be shared with other processes
@@ -147,11 +151,19 @@ class Workspace:
             if target.shape != value.shape:
                 raise WorkspaceError(f"{var_name}: shared with shape {tuple(target.shape)}, got {tuple(value.shape)}")
             target.copy_(value.detach())
+            self._stale.discard(var_name)
+            self._plans.add(var_name)
             return
         if known is None:
             self._whole.add(var_name)
-        self._stale.discard(var_name)
-        self._variables[var_name] = variable_of(value.clone(memory_format=torch.contiguous_format))
+        self._replace(var_name, value.clone(memory_format=torch.contiguous_format))
+        self._plans.add(var_name)
+
+    def _replace(self, name: str, full: torch.Tensor) -> None:
+        """Take ownership of a tensor that has all time steps of a variable, as a run has written them."""
+        self._stale.discard(name)
+        self._plans.discard(name)
+        self._variables[name] = variable_of(full)
 
     def get_full(self, var_name: str, batch_dims: tuple[int, int] | None = None) -> torch.Tensor:
         """All time steps of a variable, ``[time, batch, ...]``, or of some columns of it."""
@@ -181,23 +193,25 @@ class Workspace:
     def restart(self) -> None:
         """Begin a new run: the first write to a variable drops its values at that time and later.
 
-        Env agents call this when they reset, so that a longer earlier run leaves nothing behind. Variables that are not
-        written again stay as they are.
+        Env agents call this when they reset, so that a longer earlier run leaves nothing behind. A shared workspace
+        keeps its size, so there, zeros take their place. Variables that are not written again stay as they are, and so
+        do those that were prepared with ``set_full``.
         """
-        if not self.is_shared:
-            self._stale = set(self._variables)
+        self._stale = self._variables.keys() - self._plans
 
     def clear(self, name: str | None = None) -> None:
-        """Remove all variables, or one."""
+        """Remove all variables, or one; those of a shared workspace are fixed."""
         for each in list(self._variables) if name is None else [name]:
             self.remove_variable(each)
 
     def remove_variable(self, name: str) -> None:
-        """Remove a variable."""
+        """Remove a variable; those of a shared workspace are fixed."""
         self._variable(name)
+        if self.is_shared:
+            raise WorkspaceError(f"a shared workspace keeps its variables, so {name!r} cannot be removed")
         del self._variables[name]
-        self._stale.discard(name)
-        self._whole.discard(name)
+        for names in (self._stale, self._whole, self._plans):
+            names.discard(name)
 
     # ------------------------------------------------------------------ sizes
 
@@ -263,21 +277,27 @@ class Workspace:
         return self._map(lambda full: full[times.to(full.device), column.to(full.device)])
 
     def sample_subworkspace(self, n_times: int, n_batch_elements: int, n_timesteps: int) -> Workspace:
-        """``n_times`` random windows of ``n_timesteps``, each of ``n_batch_elements`` different random columns."""
+        """``n_times`` random windows of ``n_timesteps``, each of ``n_batch_elements`` different random columns.
+
+        Where all columns are wanted, they stay in order.
+        """
         last, width = _known(self.time_size()) - n_timesteps, _known(self.batch_size())
         if last < 0 or n_times < 1 or n_timesteps < 1:
             raise WorkspaceError(f"no {n_times} windows of {n_timesteps} in {self.time_size()} time steps")
-        columns = torch.stack([torch.randperm(width)[:n_batch_elements] for _ in range(n_times)])
+        draw = torch.randperm if n_batch_elements < width else torch.arange
+        columns = torch.stack([draw(width)[:n_batch_elements] for _ in range(n_times)])
         starts = torch.randint(last + 1, (n_times, 1)).expand_as(columns)
         return self.select_batch(columns.flatten()).select_subtime(starts.flatten(), n_timesteps)
 
     @staticmethod
     def cat_batch(workspaces: Sequence[Workspace]) -> Workspace:
-        """Workspaces with the same times and variables, side by side."""
+        """Workspaces with the same times side by side, with the variables of the first."""
         first = workspaces[0]
         for other in workspaces[1:]:
-            if set(other.keys()) != set(first.keys()) or other.time_size() != first.time_size():
-                raise WorkspaceError("cat_batch: expected the same variables and time sizes in all workspaces")
+            if not first.keys() <= other.keys() or other.time_size() != first.time_size():
+                raise WorkspaceError(
+                    "cat_batch: expected the variables of the first workspace and its time size in all workspaces"
+                )
         return Workspace._of((name, torch.cat([ws._variable(name).whole() for ws in workspaces], 1)) for name in first)
 
     def get_transitions(self, no_final_state: bool = False, filter_key: str = "env/done") -> Workspace:
@@ -296,24 +316,9 @@ class Workspace:
             filter_key: The variable that is True where an episode has ended.
         """
         self.time_size()
-        ends = None if no_final_state else self._variable(filter_key).whole()[:-1].bool()
-        finals = {} if no_final_state else self._finals_beside(filter_key)
-        pairs = None if ends is None or finals else (~ends).flatten().nonzero()[:, 0]
-
-        def pair(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-            halves = (before[:-1].flatten(0, 1), after[1:].flatten(0, 1))
-            if pairs is not None:
-                chosen = pairs.to(before.device)
-                halves = (halves[0].index_select(0, chosen), halves[1].index_select(0, chosen))
-            return torch.stack(halves)
-
-        return Workspace._of((name, pair(full, finals.get(name, full))) for name, full in self._fulls())
-
-    def _finals_beside(self, flag: str) -> dict[str, torch.Tensor]:
-        """The observations before resets in the same step, by variable, for the agent that writes this flag."""
-        agents = {flag.removesuffix(end) for end in _ENDS if flag.endswith(end)}
-        names = [name for name in self if "env_obs" in name and name.partition("env_obs")[0] in agents]
-        return {name: self._variable(twin).whole() for name in names if (twin := final_name(name)) in self}
+        if not no_final_state:
+            self._variable(filter_key)
+        return Workspace._of(transitions_of(dict(self._fulls()), None if no_final_state else filter_key))
 
     get_transition = get_transitions
 
@@ -328,9 +333,9 @@ class Workspace:
     def copy_time(self, from_time: int, to_time: int, n_steps: int, var_names: Iterable[str] | None = None) -> None:
         """Copy ``n_steps`` times from ``from_time`` on to ``to_time`` and after; the two may overlap.
 
-        A variable grows if the copy reaches beyond its end, unless it is shared.
+        A variable grows if the copy reaches beyond its end, unless it is shared. Names that are not there are ignored.
         """
-        for name in list(self._variables if var_names is None else var_names):
+        for name in self._those_of(var_names):
             variable = self._variable(name)
             length = variable.length
             last = max(from_time, to_time) if self.is_shared else from_time
@@ -341,10 +346,13 @@ class Workspace:
 
     def copy_n_last_steps(self, n: int, var_names: Iterable[str] | None = None) -> None:
         """Copy the last ``n`` times to the first ``n``, so that the next epoch goes on where this one ended."""
-        names = list(self._variables if var_names is None else var_names)
+        names = self._those_of(var_names)
         length = self._common("time", {name: self._variable(name).length for name in names})
         if length is not None:
             self.copy_time(length - n, 0, n, names)
+
+    def _those_of(self, names: Iterable[str] | None) -> list[str]:
+        return list(self._variables) if names is None else [name for name in names if name in self]
 
     # ------------------------------------------------------------------ shared memory
 
@@ -364,16 +372,6 @@ class Workspace:
         return "\n".join(["Workspace:", *lines])
 
     __repr__ = __str__
-
-
-def final_name(name: str) -> str:
-    """The name of the last observation where the next episode's first one has taken its place in ``env_obs``.
-
-    Example:
-        >>> final_name("env/env_obs/arm")
-        'env/final_obs/arm'
-    """
-    return name.replace("env_obs", "final_obs", 1)
 
 
 def _columns_of(value: torch.Tensor, batch_dims: tuple[int, int] | None, dim: int) -> torch.Tensor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from shoal.errors import StateError
-from shoal.faces.bbrl.agents.hosted import HostedAgent
+from shoal.faces.bbrl.agents.hosted import AgentRunning, HostedAgent
 
 if TYPE_CHECKING:
     from shoal.faces.bbrl.agents.agent import Agent
@@ -16,7 +15,8 @@ class AsynchronousAgent(HostedAgent):
     """Runs an agent in another process, on a workspace of its own.
 
     Call it without a workspace, poll ``is_running``, then take ``get_workspace``. Each call begins with an empty
-    workspace and with the parameters that the agent has here.
+    workspace and with the parameters that the agent has here. Envs of the agent go along if they can be pickled; else
+    they are made anew.
 
     Args:
         agent: The agent.
@@ -31,7 +31,7 @@ class AsynchronousAgent(HostedAgent):
     def __call__(self, workspace: Workspace | None = None, **kwargs: Any) -> None:
         """Start the agent, and return at once."""
         if self.is_running():
-            raise StateError("the agent is running: wait until is_running() is False")
+            raise AgentRunning
         self._result = None
         self._at_work().start([workspace], kwargs, self._take)
 

@@ -10,7 +10,7 @@ Types of observations in a workspace:
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gymnasium import Space, spaces
 
 from shoal.errors import WorkspaceError
-from shoal.faces.bbrl.workspace import final_name
+from shoal.faces.bbrl.transitions import final_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -176,21 +176,31 @@ class Accounts:
             timestep.astype(np.int64),
         )
 
-    def go_on_with(self, rows: npt.NDArray[np.intp], last: Frame, news: Frame) -> Frame:
+    def go_on_with(
+        self,
+        rows: npt.NDArray[np.intp],
+        last: Frame,
+        obs: dict[str, npt.NDArray[Any]],
+        reward: npt.NDArray[Any],
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        timestep: npt.NDArray[Any],
+    ) -> Frame:
         """The frame after a step of some envs; the others stay as they are, and get no reward."""
-        self._return_N[rows] += news.reward
-        reward, total = np.zeros_like(last.reward), last.cumulated_reward.copy()
-        reward[rows], total[rows] = news.reward, self._return_N[rows]
-        obs = {name: _replaced(column, rows, news.obs[name]) for name, column in last.obs.items()}
+        self._return_N[rows] += reward
         return Frame(
-            obs,
-            reward,
-            _replaced(last.terminated, rows, news.terminated),
-            _replaced(last.truncated, rows, news.truncated),
-            _replaced(last.done, rows, news.done),
-            total,
-            _replaced(last.timestep, rows, news.timestep),
+            {name: _replaced(column, rows, obs[name]) for name, column in last.obs.items()},
+            _replaced(np.zeros_like(last.reward), rows, reward),
+            _replaced(last.terminated, rows, terminated),
+            _replaced(last.truncated, rows, truncated),
+            _replaced(last.done, rows, terminated | truncated),
+            _replaced(last.cumulated_reward, rows, self._return_N[rows]),
+            _replaced(last.timestep, rows, timestep),
         )
+
+    def stay(self, last: Frame) -> Frame:
+        """The frame after a step of no env."""
+        return replace(last, reward=np.zeros_like(last.reward))
 
 
 def _replaced(column: npt.NDArray[Any], rows: npt.NDArray[np.intp], news: npt.NDArray[Any]) -> npt.NDArray[Any]:

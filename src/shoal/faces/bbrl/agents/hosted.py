@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from shoal.errors import StateError
 from shoal.faces.bbrl.agents.agent import Agent
 
 if TYPE_CHECKING:
     from shoal.faces.bbrl.agents.hosting import Hosts
+
+
+class AgentRunning(StateError, AssertionError):
+    """An agent was called that is still at work on the call before."""
+
+    def __init__(self) -> None:
+        super().__init__("the agent is running: wait until is_running() is False")
 
 
 class HostedAgent(Agent):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,10 @@ import torch
 
 from shoal.build import make_pool
 from shoal.engines.process.shipping import pickle_value, unpickle_value
-from shoal.errors import StateError
+from shoal.errors import ShippingError
+from shoal.faces.bbrl.agents.hosted import AgentRunning
+from shoal.faces.bbrl.agents.parallel import ParallelGymAgent
+from shoal.faces.bbrl.agents.seeding import SeedableAgent
 from shoal.faces.bbrl.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -31,18 +34,32 @@ if TYPE_CHECKING:
     from shoal.faces.bbrl.agents.agent import Agent
 
 Columns = dict[str, torch.Tensor]
+Part = TypeVar("Part")
 
 
 class AgentHost(gym.Env[Any, Any]):
-    """Runs an agent in the worker where the pool has put it. Its rows mean nothing; it exists to be called."""
+    """Runs an agent in the worker where the pool has put it. Its rows mean nothing; it exists to be called.
+
+    Args:
+        packed: The agent.
+        envs: The envs of each env agent in it, packed; no bytes where the agent is to make its own.
+        k: Which of several copies this is.
+        seed: The seed of torch's generator, for agents that draw from it.
+    """
 
     observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
     action_space = gym.spaces.Discrete(1)
 
-    def __init__(self, packed: bytes) -> None:
+    def __init__(self, packed: bytes, envs: Sequence[bytes], k: int, seed: int) -> None:
         # There is a process per agent, so more threads in each would only take turns.
         torch.set_num_threads(1)
+        torch.manual_seed(seed)
         self.agent = unpickle_value(packed)
+        for part in parts_of(self.agent, SeedableAgent):
+            part.be_copy(k)
+        for part, own in zip(parts_of(self.agent, ParallelGymAgent), envs, strict=True):
+            if own:
+                part.take_envs(unpickle_value(own))
         self.inbox: bytes | None = None
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -78,15 +95,20 @@ class AgentHost(gym.Env[Any, Any]):
 
 
 class Hosts:
-    """Copies of an agent in processes of their own."""
+    """Copies of an agent in processes of their own, which differ in their seeds.
+
+    A single one takes the place of the agent, so it gets the agent's very envs, if they can be pickled. Several make
+    their own.
+    """
 
     def __init__(self, agent: Agent, count: int) -> None:
         self._agent = agent
         packed = pickle_value(agent, type(agent).__name__)
+        envs = [_packed_envs(part) if count == 1 else b"" for part in parts_of(agent, ParallelGymAgent)]
         # An agent may take as long as it likes.
         patience = {"reset_timeout": None, "step_timeout": None}
         self._pool = make_pool(
-            [partial(AgentHost, packed)] * count,
+            [partial(AgentHost, packed, envs, k, seed) for k, seed in enumerate(_torch_seeds(count))],
             engine="process",
             num_workers=count,
             name=type(agent).__name__,
@@ -99,7 +121,7 @@ class Hosts:
     def run(self, parts: Sequence[Workspace | None], kwargs: dict[str, Any]) -> list[Workspace]:
         """Run all copies, each on its own part, and wait for all of them."""
         if self.is_running():
-            raise StateError("the agent is running: wait until is_running() is False")
+            raise AgentRunning
         return self._run(parts, kwargs)
 
     def _run(self, parts: Sequence[Workspace | None], kwargs: dict[str, Any]) -> list[Workspace]:
@@ -113,7 +135,7 @@ class Hosts:
     ) -> None:
         """Run all copies without waiting; ``then`` gets the results."""
         if self.is_running():
-            raise StateError("the agent is running: wait until is_running() is False")
+            raise AgentRunning
 
         def work() -> None:
             try:
@@ -160,3 +182,23 @@ def pack_columns(workspace: Workspace) -> bytes:
     """All variables of a workspace as bytes."""
     columns = {name: workspace.get_full(name).detach().cpu() for name in workspace}
     return pickle_value(columns, "workspace")
+
+
+def parts_of(agent: Agent, kind: type[Part]) -> list[Part]:
+    """All agents of a kind in an agent, in an order that copies have too."""
+    return [part for part in agent.modules() if isinstance(part, kind)]
+
+
+def _packed_envs(agent: ParallelGymAgent) -> bytes:
+    try:
+        return pickle_value(agent.own_envs(), "envs")
+    except ShippingError:
+        return b""
+
+
+def _torch_seeds(count: int) -> list[int]:
+    """Seeds for torch in processes: they follow from its generator here, which goes on as if it had not been asked."""
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())
+    seeds: list[int] = torch.randint(2**62, (count,), generator=generator).tolist()
+    return seeds

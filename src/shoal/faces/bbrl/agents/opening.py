@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium as gym
+import torch
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
@@ -60,6 +61,12 @@ class Source(Protocol):
 
     def envs(self) -> list[Any]:
         """The envs themselves, if they are in this thread."""
+
+    def made(self) -> list[Any]:
+        """The envs in this thread that exist already."""
+
+    def take(self, envs: list[Any]) -> None:
+        """Use these envs, which another source has made in another process."""
 
     def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
         """A pool of the envs, which is about to be reset with these seeds."""
@@ -175,6 +182,14 @@ class Named:
             'engine="serial" has them here'
         )
 
+    def made(self) -> list[Any]:
+        """None: the envs belong to the pool."""
+        return []
+
+    def take(self, envs: list[Any]) -> None:
+        """Refused: the envs belong to the pool."""
+        raise StateError("these envs are the pool's")
+
     def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
         """A pool of the envs."""
         return make_pool(self._env, self._num_envs, env_kwargs=self._kwargs, autoreset=mode, **self._options)
@@ -229,6 +244,14 @@ class Made:
         if not self.is_here:
             raise StateError("envs: they begin elsewhere with the first call with t=0; then there is a view of each")
         return self._build()
+
+    def made(self) -> list[Any]:
+        """The envs in this thread that exist already."""
+        return self._built if self.is_here else []
+
+    def take(self, envs: list[Any]) -> None:
+        """Use these envs, which another source has made in another process."""
+        self._built = envs
 
     def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
         """A pool of the envs; the first env is reset with its seed, and keeps the result for the pool."""
@@ -329,12 +352,21 @@ class Shown:
     def step(self, action: Any) -> Any:
         """Step the env."""
         result = self.env.step(bool(action) if self._is_bool else action)
-        return (*result[:4], {}) if _ends_in_dict(result, 5) and result[4] else result
+        if not _ends_in_dict(result, 5):
+            return result
+        if torch.Tensor in map(type, result[1:4]):
+            result = (result[0], *map(_number, result[1:4]), result[4])
+        return (*result[:4], {}) if result[4] else result
 
     def close(self) -> None:
         """Close the env, unless it was handed over."""
         if not self.is_handed_over:
             self.env.close()
+
+
+def _number(value: Any) -> Any:
+    """A reward or a flag that is a tensor, as a plain number."""
+    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
 
 def _itself(shown: Shown) -> Shown:

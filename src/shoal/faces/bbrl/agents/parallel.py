@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from gymnasium import spaces
 
-from shoal.errors import ActionError, AgentActionError, StateError, WorkspaceError
-from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of, final_columns
+from shoal.errors import ActionError, AgentActionError, SpecError, StateError, WorkspaceError
+from shoal.faces.bbrl.agents.frames import Accounts, columns_of, final_columns
 from shoal.faces.bbrl.agents.gym_agent import GymAgent
 from shoal.faces.bbrl.agents.opening import Source, source_of
 from shoal.faces.bbrl.agents.views import EnvView
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from shoal.batch import Batch
+    from shoal.faces.bbrl.agents.frames import Frame
     from shoal.pool import Pool
 
 
@@ -115,6 +117,15 @@ class ParallelGymAgent(GymAgent):
             return [EnvView(self._pool, k) for k in range(self.num_envs)]
         return self._source.envs()
 
+    def own_envs(self) -> list[Any]:
+        """The envs themselves, if they are in this thread and exist already; else none."""
+        return self._source.made()
+
+    def take_envs(self, envs: list[Any]) -> None:
+        """Use these envs, which are those of the agent that this one is a copy of, and make no others."""
+        if envs:
+            self._source.take(envs)
+
     # ------------------------------------------------------------------ frames
 
     def _begin(self, seeds: list[int]) -> Frame:
@@ -131,19 +142,27 @@ class ParallelGymAgent(GymAgent):
             self._take_bools(action)
         try:
             if self._source.autoreset or not last.done.any():
+                if self.mode is Autoreset.NEXT_STEP and last.done.any():
+                    self._excuse(action, last.done)
                 return self._frame_of(self.pool.step(action), last)
             rows = np.flatnonzero(~last.done)
             if not len(rows):
-                return self._accounts.go_on_with(rows, last, _rows_of(last, rows))
+                return self._accounts.stay(last)
             news = self.pool.step(_action_rows(action, rows), rows)
         except AgentActionError:
             raise
         except ActionError as error:
             raise AgentActionError(str(error)) from error
-        done = news.terminated | news.truncated
-        reward, timestep = news.reward.astype(np.float32), news.elapsed_step.astype(np.int64)
-        frame = Frame(self._obs(news), reward, news.terminated, news.truncated, done, reward, timestep)
-        return self._accounts.go_on_with(rows, last, frame)
+        flags = (news.terminated, news.truncated)
+        return self._accounts.go_on_with(rows, last, self._obs(news), news.reward, *flags, news.elapsed_step)
+
+    def _excuse(self, action: Any, done: npt.NDArray[np.bool_]) -> None:
+        """Write valid actions over those that no env will see, because it is reset: nobody is to judge them."""
+        tree = self.pool.spec.action
+        with suppress(SpecError):  # with the wrong keys, they are no actions for the other envs either
+            for leaf, values in zip(tree.leaves, tree.flatten(action), strict=True):
+                if leaf.is_array and values.shape[1:] == leaf.shape:
+                    values[done] = leaf.blank()
 
     def _take_dicts(self, action: Any) -> None:
         """Let envs take dicts as actions although their space says otherwise, if this is their very first action."""
@@ -198,9 +217,3 @@ def _action_rows(action: Any, rows: npt.NDArray[np.intp]) -> Any:
     if isinstance(action, dict):
         return {key: _action_rows(part, rows) for key, part in action.items()}
     return action[rows]
-
-
-def _rows_of(frame: Frame, rows: npt.NDArray[np.intp]) -> Frame:
-    obs = {name: column[rows] for name, column in frame.obs.items()}
-    rest = (frame.terminated, frame.truncated, frame.done, frame.cumulated_reward, frame.timestep)
-    return Frame(obs, frame.reward[rows], *(column[rows] for column in rest))  # type: ignore[arg-type]

@@ -84,14 +84,18 @@ class NRemoteAgent(HostedAgent):
         return [workspace.select_batch(range(k * share, (k + 1) * share)) for k in range(self.num_processes)]
 
     def _merge(self, workspace: Workspace, parts: list[Workspace], stop_variable: str | None) -> None:
-        whole = Workspace.cat_batch(_equally_long(parts, stop_variable))
-        for name in whole:
-            full = whole.get_full(name)
+        if any(part.keys() != parts[0].keys() for part in parts):
+            raise WorkspaceError(f"the copies have written different variables: {[list(part) for part in parts]}")
+        parts = _equally_long(parts, stop_variable)
+        for name in parts[0]:
+            full = torch.cat([part.get_full(name) for part in parts], 1)
             if not workspace.is_shared:
-                workspace.set_full(name, full)
+                workspace._replace(name, full)
                 continue
             for t, step in enumerate(full):
                 workspace.set(name, t, step)
+            # What is beyond was written by a longer run before.
+            workspace.variables[name].cut(len(full))
 
     def seed(self, seed: int, inc: int = 1) -> Self:
         """Give copy ``k`` the seed ``seed + k * inc``; returns the agent."""

@@ -14,12 +14,18 @@ class SeedableAgent(Agent):
     Args:
         seed: The seed, if it is known already.
         **kwargs: Arguments of ``Agent``.
+
+    Attributes:
+        default_seed: The seed of an agent that was given none, if it needs one.
     """
+
+    default_seed: int | None = None
 
     def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._seed: int | None = None
         self._seeds: list[int] = []
+        self._is_copy = False
         if seed is not None:
             self.seed(seed)
 
@@ -32,7 +38,16 @@ class SeedableAgent(Agent):
         self._seeds.append(seed)
         return self
 
+    def be_copy(self, k: int) -> None:
+        """Be copy ``k`` of several that are to differ: count up from the seed of the original, or take a new one."""
+        known = self.default_seed if self._seed is None else self._seed
+        self._seed = None if known is None else known + k
+        self._is_copy = bool(self._seeds)
+
     def _again(self, seed: int) -> int:
+        if self._is_copy:  # so the seed before was meant for the original
+            self._is_copy = False
+            return seed
         raise StateError(f"{type(self).__name__} has been seeded with {self._seed} already")
 
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from shoal.faces.bbrl.agents.frames import Accounts, Frame, columns_of, final_columns
+from shoal.faces.bbrl.agents.frames import Accounts, columns_of, final_columns
 from shoal.faces.bbrl.agents.gym_agent import GymAgent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
+
+    from shoal.faces.bbrl.agents.frames import Frame
 
 
 class VecGymAgent(GymAgent):
@@ -77,9 +79,8 @@ class VecGymAgent(GymAgent):
         self._idling = last.done & ~(terminated | truncated)
         rows = np.flatnonzero(~last.done)
         kept = {name: column[rows] for name, column in self._obs(obs, infos).items()}
-        done, gain = (terminated | truncated)[rows], reward[rows].astype(np.float32)
-        news = Frame(kept, gain, terminated[rows], truncated[rows], done, gain, last.timestep[rows] + 1)
-        return self._accounts.go_on_with(rows, last, news)
+        flags, timestep = (terminated[rows], truncated[rows]), last.timestep[rows] + 1
+        return self._accounts.go_on_with(rows, last, kept, reward[rows], *flags, timestep)
 
     def _obs(self, obs: Any, infos: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
         # Vector envs may reuse their arrays, while each frame is kept until the next one.
