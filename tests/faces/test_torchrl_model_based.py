@@ -156,6 +156,12 @@ def test_latents_are_the_state() -> None:
     assert data["next", "belief"][0, :, 0].tolist() == [2, 4, 6, 8]
 
 
+def test_shapes_of_latents_can_be_asked_for() -> None:
+    model = TensorDictModule(lambda state: state, in_keys=["state"], out_keys=["state"])
+    env = DreamerEnv(model, prior_shape=(2,), belief_shape=(3, 4))
+    assert (env.prior_shape, env.belief_shape) == ((2,), (3, 4))
+
+
 def test_imagined_episodes_do_not_end() -> None:
     ended = TensorDict({"done": torch.ones(1, dtype=BOOL)})
     env = dreamer()

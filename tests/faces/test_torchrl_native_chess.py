@@ -281,9 +281,26 @@ def test_options_that_do_not_fit_are_refused() -> None:
     with pytest.raises(RuntimeError, match="include_fen or include_pgn"):
         ChessEnv(stateful=False)
     with pytest.raises(ValueError, match="include_hash"):
-        ChessEnv(include_hash=True)
-    with pytest.raises(ValueError, match="include_hash"):
         ChessEnv(include_fen=True, include_hash_inv=True)
+
+
+def test_hashes_of_no_text_are_none() -> None:
+    for options in ({"include_hash": True}, {"include_hash": True, "include_hash_inv": True}):
+        env = ChessEnv(**options)
+        assert env.observation_keys == ChessEnv().observation_keys
+        assert env.rollout(2).shape == (2,)
+
+
+def test_the_board_can_be_seen_and_not_changed() -> None:
+    for env in (ChessEnv(), ChessEnv(mask_actions=False)):
+        play(env, "e4", "e5")
+        assert env.board.fen() == chess.Board("rnbqkbnr/pppp1ppp/8/4p3/4P3/8/PPPP1PPP/RNBQKBNR w KQkq - 0 2").fen()
+        assert [move.uci() for move in env.board.move_stack] == ["e2e4", "e7e5"]
+        env.board.push_san("Nf3")
+        assert env.board.turn is chess.WHITE
+        assert "Nf3" in env.get_legal_moves()
+    with pytest.raises(ValueError, match="in the data"):
+        ChessEnv(stateful=False, include_fen=True).board  # noqa: B018
 
 
 OPTIONS = [

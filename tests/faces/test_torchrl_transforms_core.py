@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from shoal.faces.torchrl import (
     Compose,
     Composite,
     ConditionalSkip,
+    EnvBase,
     InitTracker,
     NonTensor,
     ObservationNorm,
@@ -26,6 +28,7 @@ from shoal.faces.torchrl import (
     RewardSum,
     SerialEnv,
     StepCounter,
+    TargetReturn,
     TensorDictPrimer,
     Transform,
     TransformedEnv,
@@ -44,7 +47,7 @@ class Times(Transform):
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value * self.factor
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self._call(tensordict_reset)
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
@@ -104,15 +107,151 @@ def test_inputs_pass_backwards_and_the_caller_keeps_them() -> None:
 
 
 def test_missing_keys() -> None:
-    class Undeclared(Times):
+    class Declared(Times):
         def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+            observation_spec[self.out_keys[0]] = Unbounded((1,), dtype=I64)
             return observation_spec
 
-    env = TransformedEnv(Counter(), Undeclared(2, source="nothing"))
+    env = TransformedEnv(Counter(), Declared(2, source="nothing"))
     with pytest.raises(KeyError, match="'nothing'"):
         env.reset()
     env.set_missing_tolerance(True)
     env.reset()
+
+
+class Same(Transform):
+    """Writes values as they are."""
+
+    def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+        return value
+
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        return tensordict_reset if "reward" in self.in_keys else self._call(tensordict_reset)
+
+
+class Stated(Same):
+    """Declares what it writes as a state only."""
+
+    def transform_state_spec(self, state_spec: Composite) -> Composite:
+        state_spec["new"] = Unbounded((1,), dtype=I64)
+        return state_spec
+
+
+class Flagged(Same):
+    """Declares what it writes as a flag."""
+
+    def transform_done_spec(self, done_spec: Composite) -> Composite:
+        done_spec["new"] = done_spec["done"].clone()
+        return done_spec
+
+
+class Free(Same):
+    """Is answerable for the whole spec itself."""
+
+    def transform_output_spec(self, output_spec: Composite) -> Composite:
+        return output_spec
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Same(["count"], ["new"]),
+        lambda: Same(["reward"], ["new"]),
+        lambda: Same(["count"], [("deep", "new")]),
+        lambda: Same(["count"], ["action"]),
+        lambda: Same(out_keys=["new"]),
+        lambda: Stated(["count"], ["new"]),
+        lambda: Compose(StepCounter(), Same(["step_count"], ["new"])),
+        lambda: Compose(Same(["count"], ["new"]), Times(2, target="new")),
+    ],
+)
+def test_entries_that_no_spec_names_are_refused(make: Any) -> None:
+    for use in (lambda env: env.observation_spec, lambda env: env.reset(), lambda env: env.rollout(2)):
+        with pytest.raises(KeyError, match=r"(new|action)'.* must be declared in transform_observation_spec"):
+            use(TransformedEnv(Counter(), make()))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Same(["count"]),
+        lambda: Same(["count"], ["reward"]),
+        lambda: Same(["done"], ["terminated"]),
+        lambda: Flagged(["done"], ["new"]),
+        lambda: Free(["count"], ["new"]),
+        lambda: Compose(Times(2, target="new"), Same(["count"], ["new"])),
+        lambda: lambda td: td.set("new", td["count"]),
+    ],
+)
+def test_entries_that_a_spec_names_are_accepted(make: Any) -> None:
+    assert TransformedEnv(Counter(), make()).rollout(2).shape == (2,)
+
+
+def test_resets_without_data_show_transforms_empty_data() -> None:
+    class Seen(Transform):
+        def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
+            seen.append((set(tensordict.keys()), tensordict.batch_size))
+            return tensordict_reset
+
+    seen: list[Any] = []
+    env = TransformedEnv(Counter(limit=9, batch_size=(2,)), Compose(Seen(), StepCounter()))
+    td = env.reset()
+    td["_reset"] = torch.tensor([[True], [False]])
+    env.reset(td.set("other", torch.ones(2)))
+    assert seen == [(set(), (2,)), ({"_reset", "step_count"}, (2,))]
+
+
+def test_keys_may_be_properties() -> None:
+    class Watched(Same):
+        @property
+        def in_keys(self) -> list[Any]:  # type: ignore[override]
+            return list(self.__dict__["watched"])
+
+        @in_keys.setter
+        def in_keys(self, keys: list[Any]) -> None:
+            self.__dict__["watched"] = keys
+
+        def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+            return value + 10
+
+    assert ints(TransformedEnv(Counter(), Watched(["count"])).rollout(1)["next", "count"]) == [11]
+
+
+def copies(thing: Any) -> list[Any]:
+    return [copy.deepcopy(thing), pickle.loads(pickle.dumps(thing))]
+
+
+def test_a_copy_of_a_transform_has_no_env() -> None:
+    class Unpicklable(Counter):
+        def __init__(self) -> None:
+            super().__init__()
+            self.function = lambda: None
+
+    for chain in (StepCounter(), Compose(StepCounter(), RewardSum())):
+        env = TransformedEnv(Unpicklable(), chain)
+        env.rollout(2)
+        for twin in copies(chain):
+            assert (twin.container, twin.parent) == (None, None)
+            assert ints(TransformedEnv(Counter(), twin).rollout(2)["next", "step_count"]) == [1, 2]
+    links = env.transform
+    assert copy.deepcopy(links[1]).container is None
+    assert copy.copy(links)[1].container is links[1].container is env
+
+
+def test_a_copy_of_an_env_has_transforms_of_its_own() -> None:
+    for chain in (StepCounter(), Compose(StepCounter(), RewardSum())):
+        inner = TransformedEnv(Counter(limit=9), chain)
+        outer = TransformedEnv(inner, Compose(InitTracker()), auto_unwrap=False)
+        outer.rollout(2)
+        for twin in copies(outer):
+            assert twin.transform[0].container is twin
+            links = list(twin.base_env.transform) if isinstance(chain, Compose) else [twin.base_env.transform]
+            assert all(link.container is twin.base_env for link in links)
+            assert links[-1].parent.base_env is twin.base_env.base_env
+            twin.base_env.append_transform(Times(2))
+            assert ints(twin.rollout(2)["next", "step_count"]) == [1, 2]
+            assert ints(twin.rollout(2)["next", "scaled"]) == [2, 4]
+        assert chain.container is inner
 
 
 def test_a_transform_belongs_to_one_env() -> None:
@@ -335,6 +474,8 @@ def test_starts_are_marked() -> None:
     assert ints(r["is_init"]) == [True, False, False, True, False, False, True]
     assert not r["next", "is_init"].any()
     check_env_specs(TransformedEnv(TwoAgents(), InitTracker("begins")))
+    with pytest.raises(ValueError, match="last part of a key"):
+        InitTracker(init_key=("a", "b"))  # type: ignore[arg-type]
 
 
 def test_rewards_are_summed() -> None:
@@ -353,6 +494,75 @@ def test_rewards_are_summed() -> None:
         RewardSum(in_keys=["reward"], out_keys=["a", "b"])
     with pytest.raises(ValueError, match="as many"):
         TransformedEnv(Counter(), RewardSum(out_keys=["a", "b"])).observation_keys  # noqa: B018
+    with pytest.raises(ValueError, match="2 reset_keys for 1"):
+        TransformedEnv(Counter(), RewardSum(reset_keys=["a", "b"])).rollout(2)
+
+
+def test_rewards_of_a_rollout_are_summed() -> None:
+    env = TransformedEnv(SerialEnv(2, [lambda: Counter(3), lambda: Counter(2)]), RewardSum())
+    data = env.rollout(7, break_when_any_done=False)
+    keys: Any = [("next", "reward")], [("next", "sum")]
+    assert torch.equal(RewardSum(*keys)(data)["next", "sum"], data["next", "episode_reward"])
+    first_in_time = TensorDict(data.to_dict(), data.shape, names=[None, "time"]).transpose(0, 1)
+    sums = RewardSum(*keys)(first_in_time)["next", "sum"]
+    assert torch.equal(sums.transpose(0, 1), data["next", "episode_reward"])
+    plain = TensorDict({"reward": torch.ones(2, 3, 1, dtype=torch.int32)}, [2, 3])
+    summed = RewardSum(["reward"], ["sum"])(plain)["sum"]
+    assert (rows(summed), summed.dtype) == ([[1, 2, 3]] * 2, torch.int32)
+    nested = TransformedEnv(TwoAgents(ends=(True, False)), RewardSum()).rollout(3, break_when_any_done=False)
+    sums = RewardSum([("next", "agent0", "reward")], ["sum"])(nested)["sum"]
+    assert torch.equal(sums, nested["next", "agent0", "episode_reward"])
+    with pytest.raises(KeyError, match="'reward'"):
+        RewardSum()(nested)
+    with pytest.raises(ValueError, match="needs a time"):
+        RewardSum()(TensorDict({"reward": torch.ones(1)}))
+
+
+class Group(EnvBase):
+    """Two agents in a group of shape (2,), of which only the leaves of the done spec know the size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        flags = {("agents", "done"): Categorical(2, shape=(2, 1), dtype=BOOL)}
+        self.observation_spec = Composite(agents=Composite(seen=Unbounded((2, 1)), shape=(2,)))
+        self.action_spec = Composite(agents=Composite(action=Unbounded((2, 1)), shape=(2,)))
+        self.reward_spec = Composite(agents=Composite(reward=Unbounded((2, 1)), shape=(2,)))
+        self.done_spec = Composite(flags)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        zeros: TensorDictBase = self.full_observation_spec.zero()
+        return zeros
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return self._reset().update(self.full_reward_spec.zero())
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        RewardSum,
+        StepCounter,
+        lambda: TargetReturn(1.0),
+        lambda: TensorDictPrimer({"agents": Composite(hidden=Unbounded((2, 3)), shape=(2,))}),
+        lambda: TensorDictPrimer(Composite({("agents", "hidden"): Unbounded((2, 3))})),
+        lambda: TensorDictPrimer({"others": Composite(hidden=Unbounded((2, 3)), shape=(2,))}),
+    ],
+)
+def test_entries_of_a_group_have_its_shape(make: Any) -> None:
+    for env, shape in (
+        (TransformedEnv(Group(), make()), (2,)),
+        (TransformedEnv(SerialEnv(2, Group), make()), (2, 2)),
+        (SerialEnv(2, lambda: TransformedEnv(Group(), make())), (2, 2)),
+    ):
+        (group,) = env.full_state_spec.keys()
+        assert env.full_state_spec[group].shape == env.full_observation_spec[group].shape == shape
+        fake = env.fake_tensordict()
+        assert fake[group].batch_size == fake["next", group].batch_size == shape
+        assert env.rollout(2)[group].batch_size == (*env.batch_size, 2, 2)
+        env.close()
 
 
 def test_each_reward_has_a_sum_of_its_own() -> None:
@@ -466,6 +676,11 @@ def test_entries_for_the_start_of_an_episode() -> None:
     assert TensorDictPrimer(h=Unbounded((3,)))(TensorDict(batch_size=[2]))["h"].shape == (2, 3)
     with pytest.raises(ValueError, match="not both"):
         TensorDictPrimer(h=Unbounded((3,)), random=True, default_value=1.0)
+    with pytest.raises(ValueError, match="'q'"):
+        TensorDictPrimer({"h": Unbounded((3,))}, default_value={"h": 1.0, "q": 1.0})
+    for kind in (ValueError, RuntimeError):
+        with pytest.raises(kind, match="not both"):
+            TensorDictPrimer({"h": Unbounded((3,))}, g=Unbounded((3,)))
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from shoal.faces.torchrl import (
     SelectTransform,
     SerialEnv,
     SignTransform,
+    SqueezeTransform,
     StepCounter,
     TargetReturn,
     TimeMaxPool,
@@ -74,7 +75,8 @@ def data(**entries: Any) -> TensorDict:
         (RewardClipping(-1, 1), [-1.0, 0.0, 0.5, 1.0]),
         (RewardClipping(None, 0), [-2.0, 0.0, 0.0, 0.0]),
         (BinarizeReward(), [0, 0, 1, 1]),
-        (SignTransform(), [-1.0, 0.0, 1.0, 1.0]),
+        (SignTransform(["reward"]), [-1.0, 0.0, 1.0, 1.0]),
+        (SignTransform(), [-2.0, 0.0, 0.5, 3.0]),
     ],
 )
 def test_rewards(transform: Transform, expected: list[float]) -> None:
@@ -104,7 +106,23 @@ def test_arguments_that_make_no_sense() -> None:
             wrong()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: UnsqueezeTransform(0, in_keys=["x"]),
+        lambda: SqueezeTransform(0, in_keys=["x"]),
+        lambda: ObservationNorm(loc=1.0, scale=2.0),
+        lambda: ObservationNorm(in_keys_inv=["action"]),
+    ],
+)
+def test_some_arguments_are_refused_with_errors_of_two_kinds(wrong: Any) -> None:
+    for kind in (ValueError, RuntimeError):
+        with pytest.raises(kind, match=r"counted from the end|give in_keys"):
+            wrong()
+
+
 def test_statistics_of_observations() -> None:
+    torch.manual_seed(0)
     env = TransformedEnv(Machine(5), ObservationNorm(in_keys=["position"]))
     with pytest.raises(RuntimeError, match="init_stats"):
         env.reset()
@@ -143,6 +161,7 @@ def test_running_statistics() -> None:
     norm = transform.to_observation_norm()
     before = transform.scale["x"].clone()
     frozen = transform.frozen_copy()
+    assert (transform.frozen, frozen.frozen, frozen.clone().unfreeze().frozen) == (False, True, False)
     assert frozen(TensorDict({"x": values[:1]}))["x"] == norm(TensorDict({"x": values[:1]}))["x"]
     assert transform.denorm(frozen(TensorDict({"x": values[:1]})))["x"].item() == pytest.approx(-2.0)
     assert torch.equal(transform.scale["x"], before)
@@ -167,6 +186,23 @@ def test_statistics_of_a_batch_and_of_rows() -> None:
     td["_reset"] = torch.tensor([[True], [False]])
     env.reset(td)
     assert rows(env.transform.loc["count"]) == [pytest.approx(1 / 3), 0.5]
+
+
+@pytest.mark.parametrize(
+    ("make", "least"),
+    [
+        (VecNormV2, 1e-4),
+        (VecNorm, 1e-2),
+        (lambda *args, **kwargs: VecNorm(*args, new_api=True, **kwargs), 1e-4),
+        (lambda *args, **kwargs: VecNorm(*args, eps=1e-6, **kwargs), 1e-3),
+    ],
+)
+def test_the_least_deviation_to_divide_by(make: Any, least: float) -> None:
+    transform = make(["x"], decay=1.0)
+    for value in (0.0, 1e-5):
+        out = transform(TensorDict({"x": torch.tensor([value])}))
+    assert transform.scale["x"].item() == pytest.approx(least)
+    assert out["x"].item() == pytest.approx(5e-6 / least)
 
 
 def test_a_creators_envs_share_statistics() -> None:
@@ -276,6 +312,38 @@ def test_names() -> None:
     assert list(given.keys()) == ["all"]
 
 
+def test_names_beside_the_old_ones() -> None:
+    env = TransformedEnv(Adder(), RenameTransform(["x"], ["y"], ["x", "action"], ["y", "push"], create_copy=True))
+    assert (env.observation_keys, env.action_keys, env.state_keys) == (["x", "y"], ["action", "push"], ["x", "y"])
+    check_env_specs(env)
+    td = env.reset().set("push", torch.full((1,), 3.0))
+    assert ints(env.step(td)["next", "y"]) == [3.0]
+
+
+def test_what_an_env_lacks_cannot_be_left_out_of_it() -> None:
+    for use in (lambda env: env.observation_spec, lambda env: env.reset(), lambda env: env.rollout(2)):
+        with pytest.raises(KeyError, match="'nope' was not found in the environment outputs"):
+            use(counted(StepCounter(), ExcludeTransform("count", "nope")))
+    assert counted(ExcludeTransform("reward")).rollout(2).get(("next", "reward"), None) is None
+    assert list(ExcludeTransform("nope")(data(x=NUMBERS)).keys()) == ["x"]
+
+
+def test_casts_of_inputs_leave_those_of_outputs_to_be_found() -> None:
+    doubles = DTypeCastTransform(torch.float32, torch.float64)
+    env = TransformedEnv(Machine(), Compose(doubles, DoubleToFloat(in_keys_inv=["action"])))
+    assert env.reset()["position"].dtype is env.observation_spec["position"].dtype is torch.float32
+    assert env.rand_step()["next", "reward"].dtype is torch.float32
+    assert env.transform[1].in_keys_inv == ["action"]
+    check_env_specs(env)
+    chosen = TransformedEnv(Machine(), DoubleToFloat(in_keys=["position"]))
+    assert (chosen.reset()["position"].dtype, chosen.reset()["speed"].dtype) == (torch.float32, torch.float64)
+    assert chosen.transform.in_keys_inv == []
+    alone = DoubleToFloat(in_keys_inv=["action"])
+    assert alone(data(x=NUMBERS.double()))["x"].dtype is torch.float32
+    inverse = alone.inv(data(action=NUMBERS, x=NUMBERS))
+    assert (inverse["action"].dtype, inverse["x"].dtype) == (torch.float64, torch.float32)
+
+
 def test_done_flags_that_are_left_out_stay_out() -> None:
     flags = {
         SelectTransform("count", "reward", "done", keep_dones=False): ["done"],
@@ -362,6 +430,14 @@ def test_repeated_actions_stop_at_the_end() -> None:
     td = shifted.reset().set("action", torch.full((1,), 2.0))
     assert ints(shifted.step(td)["next", "x"]) == [3.0]
     assert ints(td["action"]) == [2.0]
+
+
+def test_what_comes_before_repeated_actions_sees_every_step() -> None:
+    r = counted(StepCounter(), RewardSum(), FrameSkipTransform(3), TargetReturn(9.0)).rollout(2)
+    assert ints(r["next", "step_count"]) == [3, 6]
+    assert ints(r["next", "episode_reward"]) == [3.0, 6.0]
+    assert ints(r["next", "target_return"]) == [6.0, 3.0]
+    assert ints(counted(FrameSkipTransform(3), StepCounter()).rollout(2)["next", "step_count"]) == [1, 2]
 
 
 def test_random_steps_at_the_beginning() -> None:

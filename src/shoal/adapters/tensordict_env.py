@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 from gymnasium import Space, spaces
-from tensordict import NonTensorData, TensorDict
+from tensordict import NonTensorData, TensorDict, is_leaf_nontensor
 
 from shoal.adapters.byte_rows import ALIGNMENT, ByteRow, Key, RowBuffer, tensors_in
 
@@ -78,6 +78,7 @@ class Crossing:
             reads them knows better, so they may be missing.
         only_at_step: Outputs that a reset does not return: rewards.
         carries_next: Whether the first row of the next episode follows that of the step, in all envs of the pool.
+        takes_all: Whether everything that the env returns goes beside the row, whatever its specs say.
     """
 
     inputs: ByteRow
@@ -89,6 +90,7 @@ class Crossing:
     own_inputs: frozenset[Key] = frozenset()
     only_at_step: frozenset[Key] = frozenset()
     carries_next: bool = False
+    takes_all: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -169,12 +171,13 @@ class TensorDictEnv:
             return self._returned, {}
         if seed is not None:
             self.env.set_seed(seed)
-        if self._arrays is not None and not options:
+        wishes = options or _PLAIN_RESET
+        if self._arrays is not None and not wishes.get("kwargs"):
+            # Envs that are stepped as arrays read no data at a reset.
             self._arrays.reset_arrays(self._output.arrays)
             for key in self._crossing.only_at_step:
                 self._output.arrays[key].fill(0)
             return self._returned, {}
-        wishes = options or _PLAIN_RESET
         given = wishes.get("entries")
         td = None if given is None else self._tensordict(given)
         first = self.env.reset(td, **wishes.get("kwargs", {}))
@@ -264,6 +267,9 @@ class TensorDictEnv:
         crossing = self._crossing
         absent = crossing.only_at_step if is_first else _NOTHING
         buffer.write([None if field.key in absent else self._entry(td, field.key) for field in crossing.outputs.fields])
+        if crossing.takes_all:
+            found = td.keys(True, True, is_leaf=is_leaf_nontensor)
+            return {LOOSE: {key: plain(td.get(key)) for key in found if key not in absent}}
         if not crossing.loose_outputs:
             return {}
         return {LOOSE: {key: plain(self._entry(td, key)) for key in crossing.loose_outputs if key not in absent}}

@@ -129,7 +129,6 @@ class AsyncEnvPool(EnvGroup):
             _indices=index_entry(range(len(given)), env_batch),
             _host=None,
         )
-        own["_has_state"] = any(key != INDEX for key in self.state_keys)
         own["_host"] = OnPool(self._make_pool, metas, self.device, stack=stack)
 
     def _make_pool(self, crossings: Sequence[Crossing], has_loose: bool) -> Pool:
@@ -219,7 +218,7 @@ class AsyncEnvPool(EnvGroup):
         self._flights.refuse_busy(address.ids)
         if call == "reset":
             rows: list[Any] = [None] * len(address.ids) if address.td is None else list(address.td.unbind(0))
-            wishes = host.wishes(address.ids, rows, [kwargs or {}] * len(address.ids))
+            wishes = host.wishes(rows, [kwargs or {}] * len(address.ids))
             host.pool.async_reset(options=wishes, env_id=address.ids)
         else:
             host.pool.send(host.traffic.pack(address.td, address.ids, _WISHES[call]), address.ids)

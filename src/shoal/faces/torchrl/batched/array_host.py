@@ -30,7 +30,7 @@ class ArrayHost(InProcess):
         device: Where data is wanted.
     """
 
-    hands_on_all = False
+    reads_resets = False
 
     def __init__(
         self, envs: Sequence[Any], arrays: Sequence[ArrayEnv], crossing: Crossing, device: torch.device | None

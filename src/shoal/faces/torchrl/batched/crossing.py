@@ -72,6 +72,7 @@ def _crossing_of(meta: EnvMetaData, *, all_loose: bool) -> Crossing:
         loose_outputs=tuple(key for key, spec in outputs if all_loose or not _is_fixed(spec)),
         own_inputs=frozenset(key for key, spec in states if key not in returned and isinstance(spec, NonTensor)),
         only_at_step=frozenset(key for key, _ in rewards),
+        takes_all=all_loose,
     )
 
 
@@ -199,9 +200,8 @@ class Traffic:
             one = self._entries(crossing, rows[row : row + 1], is_first=is_first)
             own = {key: value[0] for key, value in one.items()}
             td = nested(own, torch.Size(meta.batch_size), self.device, self._sizes[id(meta)])
-            for key in crossing.loose_outputs:
-                if key in loose.get(row, {}):
-                    td.set(key, wrapped(loose[row][key]))
+            for key, value in loose.get(row, {}).items():
+                td.set(key, wrapped(value))
             parts.append(td)
         return self.stacked(parts)
 

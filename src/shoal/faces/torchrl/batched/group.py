@@ -59,7 +59,6 @@ class EnvGroup(EnvBase):
         own["_ids"] = list(ids)
         # Data whose shapes vary differs from row to row sooner or later, so it is kept in lazy stacks from the start.
         own["_are_alike"] = are_alike(metas) and not metas[0].has_dynamic_specs
-        own["_has_state"] = any(not meta.specs["input_spec"]["full_state_spec"].is_empty() for meta in metas)
         for group, names in _GROUPS.items():
             for name in names:
                 specs = [meta.specs[group].get(name, None) for meta in metas]
@@ -175,10 +174,7 @@ class EnvGroup(EnvBase):
         self, td: TensorDictBase | None, masks: list[tuple[Any, torch.Tensor]], place: int, host: Host
     ) -> TensorDictBase | None:
         """What an env is given for its reset; None if it reads nothing."""
-        if td is None:
-            return None
-        is_whole = all(bool(mask[place].all()) for _, mask in masks)
-        if is_whole and not host.hands_on_all and not self._has_state:
+        if td is None or not host.reads_resets:
             return None
         given = td[place].exclude("next", "_step")
         for key, mask in masks:

@@ -11,23 +11,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tensordict import TensorDictBase, is_leaf_nontensor
-
 from shoal.adapters.tensordict_env import APPLY, Wish
 from shoal.errors import FaultError, NothingInFlight, TensorEnvError
 from shoal.faces.torchrl.batched.crossing import Traffic, crossings_of
-from shoal.faces.torchrl.batched.shapes import check_shapes, fixed_shapes
+from shoal.faces.torchrl.batched.forms import Forms, as_declared
 from shoal.faces.torchrl.batched.stacking import stack_rows
+from shoal.faces.torchrl.env.keys import data_keys, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import torch
+    from tensordict import TensorDictBase
 
     from shoal.faces.torchrl.metadata import EnvMetaData
     from shoal.pool import Pool
 
     Following = tuple[list[int], TensorDictBase | None]
+
+# What data may hold that is for a batched env or a pool itself, and for none of its envs.
+_OF_CALLER = frozenset({"next", "_step", "env_index"})
 
 
 class Host(Protocol):
@@ -35,11 +38,11 @@ class Host(Protocol):
 
     Attributes:
         device: Where data is wanted.
-        hands_on_all: Whether an env gets everything that a reset was given, not only the state that it says it reads.
+        reads_resets: Whether envs may read what a reset is given.
     """
 
     device: torch.device | None
-    hands_on_all: bool
+    reads_resets: bool
 
     def step(self, ids: Sequence[int], td: TensorDictBase) -> TensorDictBase:
         """Step some envs, one row of ``td`` each; return what they have as "next", stacked in the same order."""
@@ -73,7 +76,7 @@ class OnPool:
         stack: How rows are put together; see ``Traffic``.
     """
 
-    hands_on_all = False
+    reads_resets = True
 
     def __init__(
         self,
@@ -86,7 +89,6 @@ class OnPool:
     ) -> None:
         crossings = crossings_of(metas, all_loose=all_loose)
         self.traffic = Traffic(metas, crossings, device, stack)
-        self._state_keys = [_state_keys(meta) for meta in metas]
         self.pool = make_pool(crossings, self.traffic.has_loose)
         # Whether an env was reset before it is stepped is its caller's business here, not the pool's.
         self.pool.reset(options={"as_is": True})
@@ -126,29 +128,29 @@ class OnPool:
     ) -> TensorDictBase:
         """Reset some envs."""
         try:
-            batch = self.pool.reset(options=self.wishes(ids, given, kwargs), env_id=self._env_id(ids))
+            batch = self.pool.reset(options=self.wishes(given, kwargs), env_id=self._env_id(ids))
         except FaultError as error:
             self._drop_rows()
             raise told(error) from error.__cause__
         return self.traffic.unpack(batch, is_first=True)
 
     def wishes(
-        self, ids: Sequence[int], given: Sequence[TensorDictBase | None], kwargs: Sequence[dict[str, Any]]
+        self, given: Sequence[TensorDictBase | None], kwargs: Sequence[dict[str, Any]]
     ) -> list[dict[str, Any] | None] | None:
         """The options of a reset, one per env; None if no env has any."""
         options: list[dict[str, Any] | None] = []
-        for i, td, more in zip(ids, given, kwargs, strict=True):
-            entries = {} if td is None else self.traffic.entries(td, self._reset_keys(i, td))
+        for td, more in zip(given, kwargs, strict=True):
+            entries = {} if td is None else self._entries_of_reset(td)
             own = ({"entries": entries} if entries else {}) | ({"kwargs": more} if more else {})
             options.append(own or None)
         return options if any(options) else None
 
-    def _reset_keys(self, env_id: int, td: TensorDictBase) -> list[Any]:
-        """What an env reads at its reset: its state, or everything if only a part of it is reset."""
-        keys = list(td.keys(True, True, is_leaf=is_leaf_nontensor))
-        if any((key if isinstance(key, str) else key[-1]) == "_reset" for key in keys):
-            return keys
-        return self._state_keys[env_id]
+    def _entries_of_reset(self, td: TensorDictBase) -> dict[Any, Any]:
+        """What an env is given; nothing if that would only tell it to reset as a whole."""
+        keys = [key for key in data_keys(td) if path_of(key)[0] not in _OF_CALLER]
+        if all(path_of(key)[-1] == "_reset" and bool(td.get(key).all()) for key in keys):
+            return {}
+        return self.traffic.entries(td, keys)
 
     def apply(self, ids: Sequence[int], function: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a function with each env."""
@@ -185,11 +187,6 @@ def told(error: FaultError) -> FaultError:
     return whole
 
 
-def _state_keys(meta: EnvMetaData) -> list[Any]:
-    state = meta.specs["input_spec"].get("full_state_spec", None)
-    return [] if state is None else list(state.keys(True, True))
-
-
 class InProcess:
     """Envs in this thread.
 
@@ -197,10 +194,10 @@ class InProcess:
         envs: The envs.
         device: Where data is wanted.
         is_one_kind: Whether their data can be stacked leaf by leaf.
-        holds_specs: Whether they have to keep to the shapes of their specs.
+        holds_specs: Whether what they return is held to their specs; otherwise it is passed on as it is.
     """
 
-    hands_on_all = True
+    reads_resets = True
 
     def __init__(
         self, envs: Sequence[Any], device: torch.device | None, *, is_one_kind: bool, holds_specs: bool = True
@@ -208,9 +205,9 @@ class InProcess:
         self.envs = list(envs)
         self.device = device
         self._is_one_kind = is_one_kind
-        self._shapes = [fixed_shapes(env.output_spec) if holds_specs else {} for env in envs]
-        self._steps = [[*env.observation_keys, *env.reward_keys, *env.done_keys] for env in envs]
-        self._firsts = [[*env.observation_keys, *env.done_keys] for env in envs]
+        self._holds_specs = holds_specs
+        self._steps = [Forms(*env.output_spec.values()) for env in envs]
+        self._firsts = [Forms(env.full_observation_spec, env.full_done_spec) for env in envs]
 
     def step(self, ids: Sequence[int], td: TensorDictBase) -> TensorDictBase:
         """Step some envs."""
@@ -219,8 +216,8 @@ class InProcess:
             env = self.envs[i]
             # The whole row: an env may read its last observation, or what a policy has written.
             given = self._brought(given.exclude("next"), env)
-            rows.append(env.step(given).get("next").select(*self._steps[i], strict=False))
-        return self._stacked(ids, rows)
+            rows.append(env.step(given).get("next"))
+        return self._stacked(ids, rows, self._steps)
 
     def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> tuple[TensorDictBase, Following] | None:
         """Return None: there is no shorter way here."""
@@ -234,16 +231,19 @@ class InProcess:
         for i, td, more in zip(ids, given, kwargs, strict=True):
             env = self.envs[i]
             own = None if td is None else self._brought(td.copy(), env)
-            rows.append(env.reset(own, **more).select(*self._firsts[i], strict=False))
-        return self._stacked(ids, rows)
+            rows.append(env.reset(own, **more))
+        return self._stacked(ids, rows, self._firsts)
 
     def _brought(self, td: TensorDictBase, env: Any) -> TensorDictBase:
         """Data on the device where the env wants it."""
         return td if env.device is None or env.device == td.device else td.to(env.device)
 
-    def _stacked(self, ids: Sequence[int], rows: list[TensorDictBase]) -> TensorDictBase:
+    def _stacked(self, ids: Sequence[int], rows: list[TensorDictBase], forms: Sequence[Forms]) -> TensorDictBase:
+        if self._holds_specs:
+            rows = [row.select(*forms[i].keys, strict=False) for i, row in zip(ids, rows, strict=True)]
         stacked = stack_rows(rows, lazily=not self._is_one_kind)
-        check_shapes(ids, rows, stacked, self._shapes)
+        if self._holds_specs:
+            stacked = as_declared(ids, rows, stacked, forms)
         if self.device is None:
             return stacked.clear_device_() if stacked.device is not None else stacked
         return stacked if stacked.device == self.device else stacked.to(self.device)

@@ -10,15 +10,17 @@ from shoal.faces.torchrl.batched.array_host import array_host
 from shoal.faces.torchrl.batched.attributes import attributes_here
 from shoal.faces.torchrl.batched.base import BatchedEnv
 from shoal.faces.torchrl.batched.crossing import crossings_of
+from shoal.faces.torchrl.batched.forms import Forms
 from shoal.faces.torchrl.batched.hosts import Host, InProcess
-from shoal.faces.torchrl.batched.shapes import fixed_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
 
-    from shoal.faces.torchrl.batched.shapes import Shapes
+    from shoal.faces.torchrl.env.keys import NestedKey
+
+    Shapes = dict[NestedKey, torch.Size]
 
 
 class SerialEnv(BatchedEnv):
@@ -54,7 +56,8 @@ class SerialEnv(BatchedEnv):
         holds_specs = self._options["use_buffers"] is not False
         if holds_specs and not self._members.is_updated:
             for place, (env, meta) in enumerate(zip(envs, self._metas, strict=True)):
-                _refuse_others(place, fixed_shapes(env.output_spec), fixed_shapes(meta.specs["output_spec"]))
+                found, expected = Forms(*env.output_spec.values()), Forms(*meta.specs["output_spec"].values())
+                _refuse_others(place, found.shapes, expected.shapes)
         quick = array_host(envs, crossings_of(self._metas), self.device) if self._are_alike else None
         if quick is not None:
             return quick

@@ -127,10 +127,13 @@ def renewed(root: TensorDictBase, first: TensorDictBase, places: Sequence[int]) 
 
 def _renew_dense(root: TensorDictBase, first: TensorDictBase, places: torch.Tensor) -> None:
     for key, value in first.items():
-        before = root.get(key)
+        before = root.get(key, None)
         if isinstance(value, TensorDictBase):
-            level = before.copy()
+            size = torch.Size((len(root), *value.batch_size[1:]))
+            level = build({}, size, root.device) if before is None else before.copy()
             _renew_dense(level, value, places)
             root.set(key, level)
-        else:
-            root.set(key, before.index_put((places.to(before.device),), value.to(before.device)))
+            continue
+        if before is None:
+            before = value.new_zeros((len(root), *value.shape[1:]))
+        root.set(key, before.index_put((places.to(before.device),), value.to(before.device)))

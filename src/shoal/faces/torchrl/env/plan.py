@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.specs import TensorSpec
 
 _NOT_CARRIED = ("next", "_step", "_reset")
+# Where envs that keep their state in the data have what holds for all episodes: masses, lengths, limits.
+_PARAMETERS = "params"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class EnvPlan:
         "_leaves",
         "_root_level",
         "_root_shape",
+        "_shown_at_ends",
         "_strays",
         "actions",
         "batch_size",
@@ -97,6 +100,8 @@ class EnvPlan:
         # Kept by the env, which outlives its plans.
         self._strays: set[Path] = env._strays
         self.lone_action = self.actions[0] if self.is_flat and len(self.actions) == 1 else None
+        parameters = [_PARAMETERS] if _PARAMETERS in env.full_state_spec else []
+        self._shown_at_ends = (*(level.reset_key for level in self.levels), *parameters)
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -231,6 +236,11 @@ class EnvPlan:
             if mask is not None:
                 masks.append((level, mask))
         return masks if any(bool(mask.any()) for _, mask in masks) else []
+
+    def shown_at_ends(self, td: TensorDictBase) -> TensorDictBase:
+        """What a reset of ended episodes may read: its masks, and the parameters of envs that keep them in the data."""
+        shown: TensorDictBase = td.select(*self._shown_at_ends, strict=False)
+        return shown
 
     def has_flag(self, td: TensorDictBase) -> bool:
         """Whether any flag is set, whatever ``done`` says, at a level that decides about resets."""

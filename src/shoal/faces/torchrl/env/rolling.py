@@ -151,6 +151,7 @@ def stack_steps(steps: list[TensorDictBase], return_contiguous: bool | None, out
     dim = steps[0].ndim
     stacked: TensorDictBase | None = stack(steps, dim)
     if stacked is None:
+        steps = _with_equal_roots(steps)
         if return_contiguous is None:
             return_contiguous = not _has_dynamic_shapes(env)
         joined = torch.stack(steps, dim) if return_contiguous else LazyStackedTensorDict.maybe_dense_stack(steps, dim)
@@ -159,6 +160,13 @@ def stack_steps(steps: list[TensorDictBase], return_contiguous: bool | None, out
         out.update_(stacked)
         return _named(out)
     return _named(stacked)
+
+
+def _with_equal_roots(steps: list[TensorDictBase]) -> list[TensorDictBase]:
+    """Steps without what only later roots hold: a policy has put it under ``next``, and it is still there."""
+    held, later = set(steps[0].keys(True)), set(steps[-1].keys(True))
+    carried = [key for key in steps[0].get("next").keys(True) if key in later and key not in held]
+    return [step.exclude(*carried) for step in steps] if carried else steps
 
 
 def _named(stacked: TensorDictBase) -> TensorDictBase:

@@ -66,7 +66,12 @@ class Stepping(EnvSpecs):
     # -- reset --------------------------------------------------------------------------------------------------------
 
     def reset(
-        self, tensordict: TensorDictBase | None = None, *, set_state: bool | None = None, **kwargs: Any
+        self,
+        tensordict: TensorDictBase | None = None,
+        *,
+        set_state: bool | None = None,
+        select_reset_only: bool = False,
+        **kwargs: Any,
     ) -> TensorDictBase:
         """Begin an episode, in all of the env or where ``"_reset"`` masks say so.
 
@@ -74,6 +79,9 @@ class Stepping(EnvSpecs):
             tensordict: What the env may read for its reset. It is updated in place and returned. Rows that a mask
                 leaves out keep their values, and get zeros for entries that were not there; the masks are removed.
             set_state: Whether to put the env into the state that ``tensordict`` holds, for envs that can.
+            select_reset_only: Whether the data is that of episodes that have ended, as in `maybe_reset`. ``_reset``
+                then sees only the masks, and ``"params"`` if the state spec names them: an env that begins with what
+                it is given would otherwise go on where the episode has ended.
             **kwargs: Given to ``_reset`` (``seed`` and ``options`` for Gym envs).
 
         Returns:
@@ -88,8 +96,9 @@ class Stepping(EnvSpecs):
             masks = masking.take_reset_masks(tensordict, plan)
         if set_state is not None or self.supports_set_state:
             kwargs = self._with_state(tensordict, set_state, kwargs)
-        fresh = self._reset(tensordict, **kwargs)
-        self._check_returned(fresh, tensordict, "_reset")
+        shown = plan.shown_at_ends(tensordict) if select_reset_only and tensordict is not None else tensordict
+        fresh = self._reset(shown, **kwargs)
+        self._check_returned(fresh, shown, "_reset")
         plan.check_batch(fresh, "_reset")
         plan.complete_done(fresh)
         if not self._allow_done_after_reset:
@@ -304,12 +313,12 @@ class Stepping(EnvSpecs):
         cls._has_own_any_done = cls.any_done is not Stepping.any_done
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Reset what has ended, if anything has.
+        """Reset what has ended, if anything has; ``_reset`` does not see the data of the end.
 
         Returns:
             ``tensordict`` itself, updated.
         """
-        return self.reset(tensordict) if self._must_reset(tensordict) else tensordict
+        return self.reset(tensordict, select_reset_only=True) if self._must_reset(tensordict) else tensordict
 
 
 class _WrongType(TensorEnvError, TypeError):

@@ -36,7 +36,7 @@ class DreamerDecoder(Transform):
         decoded: TensorDictBase = env.decode_obs(next_tensordict)
         return decoded
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -74,6 +74,8 @@ class DreamerEnv(ModelBasedEnvBase):
     ) -> None:
         super().__init__(world_model, device=device, batch_size=batch_size)
         self.obs_decoder = None if obs_decoder is None else obs_decoder.to(self.device)
+        self.prior_shape = prior_shape
+        self.belief_shape = belief_shape
         self._latents: dict[str, TensorSpec] = {
             "state": Unbounded(torch.Size(prior_shape), device=self.device),
             "belief": Unbounded(torch.Size(belief_shape), device=self.device),

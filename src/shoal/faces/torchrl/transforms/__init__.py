@@ -8,6 +8,7 @@ keyed            KeyTransform: the base of transforms that change entries one by
 following        FollowingTransform: the base of those that continue from what they wrote at the previous step
 levels           LevelTransform: the base of those that write something beside the done flags
 rows             which rows of a batch a reset or a step concerns
+declaring        how transforms declare entries that are new to an env
 
 affine           RewardScaling, ObservationNorm
 rewards          RewardClipping, BinarizeReward, SignTransform, TargetReturn

@@ -36,7 +36,7 @@ class ActionMask(Transform):
             env.full_action_spec[self.action_key].update_mask(mask)
         return next_tensordict
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from shoal.errors import ArgumentError, StateError
-from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.base import Transform, WrongArgument
 from shoal.faces.torchrl.transforms.keyed import KeyTransform, bounded
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class ObservationNorm(Affine):
     Args:
         loc: The location; `init_stats` finds one if none is given.
         scale: The scale.
-        in_keys: The observations, ``"observation"`` by default.
+        in_keys: The observations, which have to be named.
         out_keys: Where the results are written; in place by default.
         in_keys_inv: What the env reads on its own scale and callers write on that of the results, such as actions.
         out_keys_inv: Where callers write it; ``in_keys_inv`` by default.
@@ -163,12 +163,14 @@ class ObservationNorm(Affine):
     ) -> None:
         if (loc is None) != (scale is None):
             raise ArgumentError("ObservationNorm: give both loc and scale, or none of them")
+        if in_keys is None:
+            raise WrongArgument("ObservationNorm: give in_keys, the observations to change; [] for none")
         super().__init__(
             loc,
             scale,
             standard_normal,
             eps,
-            in_keys=["observation"] if in_keys is None else in_keys,
+            in_keys=in_keys,
             out_keys=out_keys,
             in_keys_inv=in_keys_inv,
             out_keys_inv=out_keys_inv,

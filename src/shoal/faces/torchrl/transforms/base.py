@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import nn
 
-from shoal.errors import ShoalError
-from shoal.faces.torchrl.env.keys import NestedKey, keys_of
+from shoal.errors import ArgumentError, ShoalError, TensorEnvError
+from shoal.faces.torchrl.env.keys import NestedKey, keys_of, leaf_keys
 from shoal.faces.torchrl.fast_td import entries_of
 
 if TYPE_CHECKING:
@@ -32,10 +32,18 @@ if TYPE_CHECKING:
     Keys = NestedKey | Sequence[NestedKey]
 
 
+# What ties a transform to its env.
+_PLACE = ("_container", "_parent")
+
+
 class MissingEntry(ShoalError, KeyError):
-    """A transform found no entry under one of its keys."""
+    """A transform found no entry, or no spec, under one of its keys."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
+
+
+class WrongArgument(ArgumentError, TensorEnvError):
+    """An argument of a transform makes no sense, where TorchRL raises a RuntimeError."""
 
 
 class OwnedTransform(ShoalError, AttributeError):
@@ -73,10 +81,11 @@ class Transform(nn.Module):
     ) -> None:
         super().__init__()
         own = self.__dict__
-        own["in_keys"] = [] if in_keys is None else keys_of(in_keys)
-        own["out_keys"] = list(self.in_keys) if out_keys is None else keys_of(out_keys)
-        own["in_keys_inv"] = [] if in_keys_inv is None else keys_of(in_keys_inv)
-        own["out_keys_inv"] = list(self.in_keys_inv) if out_keys_inv is None else keys_of(out_keys_inv)
+        # Assigned, so that a subclass may have properties in their place.
+        self.in_keys = [] if in_keys is None else keys_of(in_keys)
+        self.out_keys = list(self.in_keys) if out_keys is None else keys_of(out_keys)
+        self.in_keys_inv = [] if in_keys_inv is None else keys_of(in_keys_inv)
+        self.out_keys_inv = list(self.in_keys_inv) if out_keys_inv is None else keys_of(out_keys_inv)
         own["_missing_tolerance"] = False
         own["_container"] = None
         own["_parent"] = None
@@ -101,7 +110,7 @@ class Transform(nn.Module):
         """Change what a step returned, knowing what it was given."""
         return self._call(next_tensordict)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         """Change what a reset returned, knowing what it was given; by default, leave it alone."""
         return tensordict_reset
 
@@ -198,7 +207,19 @@ class Transform(nn.Module):
             ("full_done_spec", self.transform_done_spec),
         ):
             output_spec[kind] = change(output_spec[kind])
+        self._check_declared(output_spec)
         return output_spec
+
+    def _check_declared(self, output_spec: Composite) -> None:
+        """Refuse new entries that no spec names: whoever makes room for data by the specs would have none for them."""
+        groups = list(output_spec.values())
+        for key in self.out_keys:
+            if key not in self.in_keys and not any(key in group.keys(True) for group in groups):
+                raise MissingEntry(
+                    f"{type(self).__name__}: {key!r}, one of its out_keys, is unaccounted for: it must be declared in "
+                    "transform_observation_spec, transform_reward_spec or transform_done_spec; in_keys are "
+                    f"{self.in_keys}, and the env has {[name for group in groups for name in leaf_keys(group)]}"
+                )
 
     def transform_input_spec(self, input_spec: Composite) -> Composite:
         """The input spec with the transform in place."""
@@ -236,6 +257,20 @@ class Transform(nn.Module):
             raise OwnedTransform(f"{type(self).__name__} belongs to another env or Compose already: give it a clone()")
         self.__dict__["_container"] = container
         self.empty_cache()
+
+    def _go_back_to(self, container: TransformedEnv | Compose) -> None:
+        """Attach a copy to the copy of what it belongs to."""
+        if self.__dict__.get("_container") is None:
+            self.__dict__["_container"] = container
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy of a transform alone has no env; where the env is copied too, it takes the transform back.
+        return {name: value for name, value in self.__dict__.items() if name not in _PLACE}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for name in _PLACE:
+            self.__dict__.setdefault(name, None)
 
     def reset_parent(self) -> None:
         """Detach the transform from its env or chain."""

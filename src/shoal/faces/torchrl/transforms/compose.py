@@ -115,7 +115,7 @@ class Compose(Transform):
             next_tensordict = link._step(tensordict, next_tensordict)
         return next_tensordict
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         for link in self._links:
             tensordict_reset = link._reset(tensordict, tensordict_reset)
         return tensordict_reset
@@ -218,6 +218,11 @@ class Compose(Transform):
         from shoal.faces.torchrl.transforms.transformed_env import TransformedEnv
 
         return TransformedEnv(below, _FirstLinks(self._links[:place]), auto_unwrap=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for link in self._links:
+            link._go_back_to(self)
 
     def clone(self) -> Compose:
         """A chain of clones."""

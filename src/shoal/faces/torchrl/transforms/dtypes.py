@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class DTypeCastTransform(KeyTransform):
     """Casts what the env returns from one dtype to another, and what it reads the other way.
 
-    Without any keys, all entries of the first dtype are cast: in an env, those that its specs declare, rewards and
-    inputs included; elsewhere, those that are in the data.
+    Without ``in_keys``, all entries of the first dtype are cast: in an env, those that its specs declare, rewards
+    included; elsewhere, those that are in the data. Without any keys, so are all inputs.
 
     Args:
         dtype_in: The dtype that the env uses.
@@ -48,14 +48,14 @@ class DTypeCastTransform(KeyTransform):
         in_keys_inv: Keys | None = None,
         out_keys_inv: Keys | None = None,
     ) -> None:
-        finds_keys = in_keys is None and in_keys_inv is None
-        if finds_keys and (out_keys is not None or out_keys_inv is not None):
+        if (in_keys is None and out_keys is not None) or (in_keys_inv is None and out_keys_inv is not None):
             raise ArgumentError(f"{type(self).__name__}: out_keys need in_keys, and out_keys_inv need in_keys_inv")
         super().__init__(in_keys=in_keys, out_keys=out_keys, in_keys_inv=in_keys_inv, out_keys_inv=out_keys_inv)
         self.dtype_in = dtype_in
         self.dtype_out = dtype_out
-        self._finds_keys = finds_keys
-        self.__dict__["_found"] = not finds_keys
+        self._finds_outputs = in_keys is None
+        self._finds_inputs = in_keys is None and in_keys_inv is None
+        self.__dict__["_found"] = not self._finds_outputs
 
     # -- keys ---------------------------------------------------------------------------------------------------------
 
@@ -67,10 +67,11 @@ class DTypeCastTransform(KeyTransform):
             written = (parent.full_observation_spec, parent.full_reward_spec)
             own["in_keys"] = [key for spec in written for key in self._keys_among(spec)]
             own["out_keys"] = list(own["in_keys"])
-            read = (parent.full_action_spec, parent.full_state_spec)
-            found = [key for spec in read for key in self._keys_among(spec)]
-            own["in_keys_inv"] = [key for key in found if key not in parent._recorded_keys]
-            own["out_keys_inv"] = list(own["in_keys_inv"])
+            if own["_finds_inputs"]:
+                read = (parent.full_action_spec, parent.full_state_spec)
+                found = [key for spec in read for key in self._keys_among(spec)]
+                own["in_keys_inv"] = [key for key in found if key not in parent._recorded_keys]
+                own["out_keys_inv"] = list(own["in_keys_inv"])
             own["_found"] = True
 
     def _keys_among(self, spec: Composite) -> list[NestedKey]:
@@ -79,7 +80,7 @@ class DTypeCastTransform(KeyTransform):
     def empty_cache(self) -> None:
         """Forget which keys the env below has."""
         super().empty_cache()
-        if self.__dict__.get("_finds_keys"):
+        if self.__dict__.get("_finds_outputs"):
             self.__dict__["_found"] = False
 
     @property
@@ -100,19 +101,19 @@ class DTypeCastTransform(KeyTransform):
         self._find_keys()
         return super()._call(next_tensordict)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         self._find_keys()
         return super()._reset(tensordict, tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Cast entries of data outside an env."""
-        if self._finds_keys and self._lower is None:
+        if self._finds_outputs and self._lower is None:
             return _cast_all(tensordict, self.dtype_in, self.dtype_out)
         self._find_keys()
         return super().forward(tensordict)
 
     def _inv_call(self, tensordict: TensorDictBase) -> TensorDictBase:
-        if self._finds_keys and self._lower is None:
+        if self._finds_inputs and self._lower is None:
             return _cast_all(tensordict, self.dtype_out, self.dtype_in)
         self._find_keys()
         return super()._inv_call(tensordict)
@@ -147,7 +148,7 @@ class DoubleToFloat(DTypeCastTransform):
     """Casts the env's 64-bit floats to 32 bits, and its inputs back to 64 bits.
 
     Args:
-        in_keys: The entries to cast among those that the env returns; without any keys, all 64-bit floats.
+        in_keys: The entries to cast among those that the env returns, all 64-bit floats by default.
         out_keys: Where the results are written; in place by default.
         in_keys_inv: The entries to cast back among those that the env reads.
         out_keys_inv: Where callers write them; ``in_keys_inv`` by default.

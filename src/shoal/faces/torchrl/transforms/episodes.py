@@ -11,7 +11,7 @@ from shoal.adapters.shared_tensors import SharedTensors
 from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl.env.keys import NestedKey, path_of
 from shoal.faces.torchrl.specs import Bounded, Categorical, Composite, Unbounded
-from shoal.faces.torchrl.transforms.levels import LevelTransform, make_levels
+from shoal.faces.torchrl.transforms.levels import LevelTransform
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -52,10 +52,10 @@ class TrajCounter(LevelTransform):
                 return level
         raise ArgumentError(f"TrajCounter: no done flags beside {self.out_keys[0]!r} decide about resets")
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         level = self._level
         shape = torch.Size((*self.lead(tensordict_reset), *level.shape))
-        mask = None if tensordict is None else tensordict.get(level.reset_key, None)
+        mask = tensordict.get(level.reset_key, None)
         begun = torch.ones(shape, dtype=torch.bool) if mask is None else mask.reshape(shape).cpu()
         count = self._numbers(begun).to(level.device)
         before = self._current
@@ -84,10 +84,9 @@ class TrajCounter(LevelTransform):
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """The observation spec with what the transform adds."""
         level = self._level
-        make_levels(observation_spec, level)
-        observation_spec[self.out_keys[0]] = Bounded(
-            0, torch.iinfo(torch.int64).max, shape=level.shape, dtype=torch.int64, device=level.device
-        )
+        largest = torch.iinfo(torch.int64).max
+        number = Bounded(0, largest, shape=level.shape, dtype=torch.int64, device=level.device)
+        self._declare_beside(observation_spec, level, path_of(self.out_keys[0])[-1], number)
         return observation_spec
 
     def clone(self) -> Self:
@@ -140,7 +139,7 @@ class EndOfLifeTransform(LevelTransform):
         found = found() if callable(found) else found
         return torch.as_tensor(found, dtype=torch.int64, device=below.device).reshape(below.batch_size)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         lives = self._lives()
         self.__dict__["_last"] = lives
         done = tensordict_reset.get(self.done_key)

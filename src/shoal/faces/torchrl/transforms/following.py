@@ -39,7 +39,7 @@ class FollowingTransform(Transform):
             value = self._written.get(key)
         return value if value is not None and value.shape == shape else None
 
-    def _begin(self, td: TensorDictBase | None, fresh: TensorDictBase, key: NestedKey, value: torch.Tensor) -> None:
+    def _begin(self, td: TensorDictBase, fresh: TensorDictBase, key: NestedKey, value: torch.Tensor) -> None:
         """Write the value for episodes that begin."""
         self._keep(key, value, reset_mask(td, key))
         put(fresh, key, value)

@@ -61,7 +61,7 @@ class HistoryTransform(KeyTransform):
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         return self._step(next_tensordict, next_tensordict)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         for key, out, value in self._read(tensordict_reset):
             mask = reset_mask(tensordict, key)
             self._frames[key] = self._begun(key, value, mask)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from shoal.errors import ArgumentError
 from shoal.faces.torchrl.env.keys import NestedKey, key_of
 from shoal.faces.torchrl.specs import Categorical, Composite
-from shoal.faces.torchrl.transforms.levels import LevelTransform, make_levels
+from shoal.faces.torchrl.transforms.levels import LevelTransform
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -29,6 +30,8 @@ class InitTracker(LevelTransform):
 
     def __init__(self, init_key: str = "is_init") -> None:
         super().__init__()
+        if not isinstance(init_key, str):
+            raise ArgumentError(f"InitTracker: init_key is the last part of a key, a string, got {init_key!r}")
         self.init_key = init_key
 
     @property
@@ -36,7 +39,7 @@ class InitTracker(LevelTransform):
         """Where the marks are written."""
         return self._beside_flags(self.init_key)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self._mark(tensordict_reset, True)
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -52,8 +55,6 @@ class InitTracker(LevelTransform):
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """The observation spec with what the transform adds."""
         for level in self.levels:
-            make_levels(observation_spec, level)
-            observation_spec[key_of((*level.path, self.init_key))] = Categorical(
-                2, shape=level.shape, dtype=torch.bool, device=level.device
-            )
+            mark = Categorical(2, shape=level.shape, dtype=torch.bool, device=level.device)
+            self._declare_beside(observation_spec, level, self.init_key, mark)
         return observation_spec

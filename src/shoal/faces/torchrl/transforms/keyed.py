@@ -27,7 +27,7 @@ class KeyTransform(Transform):
     spec (``_apply_to_spec``).
     """
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         self._rewrite(tensordict_reset, *self._keys_at_reset(), self._apply_transform)
         return tensordict_reset
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from shoal.errors import StateError
 from shoal.faces.torchrl.env.keys import NestedKey, key_of
-from shoal.faces.torchrl.specs import Composite
 from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.declaring import declare, specs_of
 
 if TYPE_CHECKING:
     import torch
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from shoal.faces.torchrl.env.done import DoneLevel
     from shoal.faces.torchrl.env_base import EnvBase
+    from shoal.faces.torchrl.specs import Composite, TensorSpec
 
 
 class LevelTransform(Transform):
@@ -42,6 +43,10 @@ class LevelTransform(Transform):
         """The keys of a name beside every done flag that decides on resets."""
         return [key_of((*level.path, name)) for level in self.levels]
 
+    def _declare_beside(self, spec: Composite, level: DoneLevel, name: str, leaf: TensorSpec) -> None:
+        """Put a leaf into a spec, beside the flags of a level."""
+        declare(spec, key_of((*level.path, name)), leaf, *specs_of(self.below))
+
     def lead(self, td: TensorDictBase) -> torch.Size:
         """The dims that data has before those of the specs."""
         return self.below._plan().lead(td)
@@ -51,12 +56,3 @@ class LevelTransform(Transform):
         raise NotImplementedError(
             f"{type(self).__name__} follows an env from step to step: it has no meaning outside one"
         )
-
-
-def make_levels(spec: Composite, level: DoneLevel) -> None:
-    """Create the Composites along the path of a level, with the dims that its flags have before their last."""
-    here = spec
-    for name in level.path:
-        if here.get(name, None) is None:
-            here[name] = Composite(shape=level.shape[:-1], device=here.device)
-        here = here[name]

@@ -9,7 +9,7 @@ from tensordict import TensorDict, TensorDictBase
 from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl.env.done import FLAGS
 from shoal.faces.torchrl.env.keys import NestedKey, data_keys, hollow_keys, is_nested, key_of, leaf_keys, path_of
-from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.base import MissingEntry, Transform
 from shoal.faces.torchrl.transforms.following import drop_followed, env_state_keys
 from shoal.faces.torchrl.transforms.keyed import KeyTransform
 
@@ -87,7 +87,7 @@ class RenameTransform(KeyTransform):
 
     def _change_inputs(self, spec: Composite) -> Composite:
         renamed = [] if self.create_copy else [key for key in self.in_keys if key not in self.in_keys_inv]
-        return drop_followed(self, self._rename(spec, self.in_keys_inv, self.out_keys_inv, False), renamed)
+        return drop_followed(self, self._rename(spec, self.in_keys_inv, self.out_keys_inv, self.create_copy), renamed)
 
     def transform_done_spec(self, done_spec: Composite) -> Composite:
         """The done spec with the transform in place."""
@@ -107,7 +107,7 @@ class _Filter(Transform):
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         return self._filter(next_tensordict)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self._filter(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -178,7 +178,7 @@ class ExcludeTransform(_Filter):
     """Leaves some entries out.
 
     Args:
-        *excluded_keys: The entries to leave out; keys that the env does not have are ignored.
+        *excluded_keys: The entries to leave out. An env must have them; data outside one need not.
         inverse: Whether they are left out of what goes into the env instead.
 
     Example:
@@ -201,6 +201,17 @@ class ExcludeTransform(_Filter):
         return self.inverse or not any(path[:end] in self._paths for end in range(1, len(path) + 1))
 
     _paths: set[Any]
+
+    def transform_output_spec(self, output_spec: Composite) -> Composite:
+        """The output spec with the transform in place."""
+        groups = list(output_spec.values())
+        for key in [] if self.inverse else self.excluded_keys:
+            if not any(key in group.keys(True) for group in groups):
+                raise MissingEntry(
+                    f"ExcludeTransform: {key!r} was not found in the environment outputs, which are "
+                    f"{[name for group in groups for name in leaf_keys(group)]}"
+                )
+        return super().transform_output_spec(output_spec)
 
     @property
     def changes_inputs(self) -> bool:
@@ -226,7 +237,7 @@ class RemoveEmptySpecs(Transform):
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         return _drop_hollow(next_tensordict)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return _drop_hollow(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -12,7 +12,8 @@ from shoal.errors import ArgumentError
 from shoal.faces.torchrl.env.keys import NestedKey, leaf_keys
 from shoal.faces.torchrl.env.masks import select
 from shoal.faces.torchrl.specs import Composite
-from shoal.faces.torchrl.transforms.base import Transform
+from shoal.faces.torchrl.transforms.base import Transform, WrongArgument
+from shoal.faces.torchrl.transforms.declaring import declare, specs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,13 +32,14 @@ class TensorDictPrimer(Transform):
         primers: Specs of the entries.
         random: Whether their values are drawn from their specs.
         default_value: Their value otherwise, 0 if None: a number, a callable, or a dict with one of these per key.
-            A number is for tensors only: objects keep the example of their spec.
+            A number is for tensors only: objects keep the example of their spec. So do entries that a dict leaves out;
+            other tensors are 0 then.
         reset_key: Where the mask of partial resets is, ``"_reset"`` by default.
         expand_specs: Whether the env's batch dims are added to the specs (the default). A Composite that has them as
             its shape is taken as it is.
         single_default_value: Whether a callable returns a TensorDict of all entries, rather than one value for each.
         call_before_env_reset: Whether the entries are written before the env is reset, so that it can read them.
-        **kwargs: More specs, by name.
+        **kwargs: The specs by name, in place of ``primers``.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, TensorDictPrimer, Unbounded
@@ -58,18 +60,24 @@ class TensorDictPrimer(Transform):
         **kwargs: TensorSpec,
     ) -> None:
         super().__init__()
-        given = primers if isinstance(primers, Composite) else Composite(primers or {})
+        if primers is not None and kwargs:
+            raise WrongArgument(f"TensorDictPrimer: give primers or specs by name ({', '.join(kwargs)}), not both")
+        given = primers if isinstance(primers, Composite) else Composite(kwargs if primers is None else primers)
         self.primers = given.clone()
-        for name, spec in kwargs.items():
-            self.primers[name] = spec
         if random and default_value is not None:
             raise ArgumentError("TensorDictPrimer: give random or default_value, not both")
+        self._check_defaults(default_value)
         self.random = bool(random)
         self.default_value: Any = default_value
         self.reset_key = reset_key
         self.expand_specs = expand_specs is not False
         self.single_default_value = single_default_value
         self.call_before_env_reset = call_before_env_reset
+
+    def _check_defaults(self, default_value: Default) -> None:
+        unknown = [key for key in default_value if key not in self.primers] if isinstance(default_value, dict) else []
+        if unknown:
+            raise ArgumentError(f"TensorDictPrimer: default_value has {unknown}, for which there are no specs")
 
     def _specs(self) -> Composite:
         """The specs with the batch dims of the env."""
@@ -118,7 +126,7 @@ class TensorDictPrimer(Transform):
         mask = tensordict.get(self.reset_key or "_reset", None)
         return tensordict.update(made if mask is None else select(mask, made, tensordict))
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         if self.call_before_env_reset:
             return tensordict_reset
         return tensordict_reset.update(self._make(self._lead(tensordict_reset)))
@@ -138,15 +146,18 @@ class TensorDictPrimer(Transform):
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """The observation spec with what the transform adds."""
-        for key in leaf_keys(self._specs()):
-            observation_spec[key] = self._specs()[key].clone()
-        return observation_spec
+        return self._declare(observation_spec)
 
     def transform_state_spec(self, state_spec: Composite) -> Composite:
         """The state spec with what the transform adds."""
-        for key in leaf_keys(self._specs()):
-            state_spec[key] = self._specs()[key].clone()
-        return state_spec
+        return self._declare(state_spec)
+
+    def _declare(self, spec: Composite) -> Composite:
+        parent, primers = self._lower, self._specs()
+        known = [] if parent is None else specs_of(parent)
+        for key in leaf_keys(primers):
+            declare(spec, key, primers[key].clone(), primers, *known)
+        return spec
 
 
 def primers_of(policy: Any) -> Iterator[Transform]:

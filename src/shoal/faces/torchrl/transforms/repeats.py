@@ -117,7 +117,7 @@ class NoopResetEnv(_Repeating):
             return torch.randint(0, self.noops + 1, like.shape, device=like.device)
         return torch.full(like.shape, self.noops, device=like.device)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         below = self._below
         plan = below._plan()
         rows = rows_reset(tensordict, tensordict_reset, plan)

@@ -9,6 +9,7 @@ import torch
 from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl.env.keys import NestedKey, key_of, path_of
 from shoal.faces.torchrl.specs import Binary, Bounded, Composite, Unbounded
+from shoal.faces.torchrl.transforms.declaring import declare, specs_of
 from shoal.faces.torchrl.transforms.following import FollowingTransform
 from shoal.faces.torchrl.transforms.keyed import KeyTransform
 
@@ -91,27 +92,17 @@ class SignTransform(KeyTransform):
     """The sign of values: -1, 0 or 1.
 
     Args:
-        in_keys: The entries, ``"reward"`` by default.
+        in_keys: The entries; none by default.
         out_keys: Where the results are written; in place by default.
         in_keys_inv: Entries of which the env gets only the sign.
         out_keys_inv: Where callers write them; ``in_keys_inv`` by default.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, SignTransform
-        >>> env = GymEnv("Pendulum-v1").append_transform(SignTransform())
+        >>> env = GymEnv("Pendulum-v1").append_transform(SignTransform(["reward"]))
         >>> env.rollout(2)["next", "reward"].flatten().tolist()
         [-1.0, -1.0]
     """
-
-    def __init__(
-        self,
-        in_keys: Keys | None = None,
-        out_keys: Keys | None = None,
-        in_keys_inv: Keys | None = None,
-        out_keys_inv: Keys | None = None,
-    ) -> None:
-        keys = ["reward"] if in_keys is None and in_keys_inv is None else in_keys
-        super().__init__(in_keys=keys, out_keys=out_keys, in_keys_inv=in_keys_inv, out_keys_inv=out_keys_inv)
 
     def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         return value.sign()
@@ -181,7 +172,7 @@ class TargetReturn(FollowingTransform):
         spec = self._below.full_reward_spec
         return [(key, out, spec[key]) for key, out in zip(self.in_keys, self.out_keys, strict=True)]
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         lead = self._below._plan().lead(tensordict_reset)
         for _, out, leaf in self._pairs():
             target = torch.full_like(leaf.zero(lead), self.target_return)
@@ -211,5 +202,6 @@ class TargetReturn(FollowingTransform):
 
     def _declare(self, spec: Composite) -> Composite:
         for _, out, leaf in self._pairs():
-            spec[out] = Unbounded(leaf.shape, dtype=leaf.dtype, device=leaf.device)
+            target = Unbounded(leaf.shape, dtype=leaf.dtype, device=leaf.device)
+            declare(spec, out, target, *specs_of(self._below))
         return spec

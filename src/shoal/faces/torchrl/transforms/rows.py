@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.env.plan import EnvPlan
 
 
-def reset_mask(td: TensorDictBase | None, key: NestedKey) -> torch.Tensor | None:
+def reset_mask(td: TensorDictBase, key: NestedKey) -> torch.Tensor | None:
     """The mask of a partial reset that applies to an entry: the outermost one above it; None for all rows.
 
     Args:
         td: What the reset was given.
         key: The entry.
     """
-    if td is None:
-        return None
     path = path_of(key)
     for end in range(len(path)):
         level = level_of(td, path[:end])
@@ -40,9 +38,9 @@ def step_mask(td: TensorDictBase) -> torch.Tensor | None:
     return None if mask is None else torch.as_tensor(mask).reshape(td.batch_size)
 
 
-def rows_reset(td: TensorDictBase | None, fresh: TensorDictBase, plan: EnvPlan) -> torch.Tensor:
+def rows_reset(td: TensorDictBase, fresh: TensorDictBase, plan: EnvPlan) -> torch.Tensor:
     """The rows that a reset restarts, as one bool per row."""
-    masks = [] if td is None else [td.get(level.reset_key, None) for level in plan.deciding]
+    masks = [td.get(level.reset_key, None) for level in plan.deciding]
     given = [row_mask(mask, fresh.batch_size) for mask in masks if mask is not None]
     if not given:
         return torch.ones(fresh.batch_size, dtype=torch.bool, device=fresh.device)

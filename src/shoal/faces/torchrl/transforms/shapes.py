@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.errors import ArgumentError, StateError
+from shoal.errors import StateError
 from shoal.faces.torchrl.env.keys import NestedKey, keys_of, path_of
 from shoal.faces.torchrl.specs import Bounded, Composite, Unbounded
-from shoal.faces.torchrl.transforms.base import Transform, put
+from shoal.faces.torchrl.transforms.base import Transform, WrongArgument, put
 from shoal.faces.torchrl.transforms.following import drop_followed
 from shoal.faces.torchrl.transforms.keyed import KeyTransform, bounded
 
@@ -171,7 +171,7 @@ class SqueezeTransform(_OneDim):
 
 def _check_dim(name: str, dim: int, allow_positive: bool) -> None:
     if dim >= 0 and not allow_positive:
-        raise ArgumentError(f"{name}: dims are counted from the end, got {dim}; allow_positive_dim=True accepts that")
+        raise WrongArgument(f"{name}: dims are counted from the end, got {dim}; allow_positive_dim=True accepts that")
 
 
 class CatTensors(Transform):
@@ -252,7 +252,7 @@ class CatTensors(Transform):
         put(next_tensordict, out, joined)
         return next_tensordict
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         return self._call(tensordict_reset)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -11,7 +11,7 @@ from shoal.faces.torchrl.env.keys import NestedKey, Path, key_of
 from shoal.faces.torchrl.env.masks import over
 from shoal.faces.torchrl.specs import Bounded, Composite
 from shoal.faces.torchrl.transforms.following import FollowingTransform
-from shoal.faces.torchrl.transforms.levels import LevelTransform, make_levels
+from shoal.faces.torchrl.transforms.levels import LevelTransform
 
 if TYPE_CHECKING:
     from tensordict import TensorDictBase
@@ -66,7 +66,7 @@ class StepCounter(FollowingTransform, LevelTransform):
         """The flags that are set when there have been enough steps."""
         return self._beside_flags(self.truncated_key)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         for level in self.levels:
             shape = (*self.lead(tensordict_reset), *level.shape)
             count = torch.zeros(shape, dtype=torch.int64, device=level.device)
@@ -118,10 +118,8 @@ class StepCounter(FollowingTransform, LevelTransform):
     def _declare(self, spec: Composite) -> Composite:
         largest = torch.iinfo(torch.int64).max
         for level in self.levels:
-            make_levels(spec, level)
-            spec[key_of((*level.path, self.step_count_key))] = Bounded(
-                0, largest, shape=level.shape, dtype=torch.int64, device=level.device
-            )
+            count = Bounded(0, largest, shape=level.shape, dtype=torch.int64, device=level.device)
+            self._declare_beside(spec, level, self.step_count_key, count)
         return spec
 
     def transform_done_spec(self, done_spec: Composite) -> Composite:

@@ -144,6 +144,10 @@ class TransformedEnv(EnvBase):
     def _env_below(self, link: Transform) -> EnvBase:
         return self._base
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._chain._go_back_to(self)
+
     # -- specs --------------------------------------------------------------------------------------------------------
 
     def _group(self, name: str) -> Composite:
@@ -249,9 +253,9 @@ class TransformedEnv(EnvBase):
         chain = self._chain
         given = None if tensordict is None else tensordict.select(*self.reset_keys, *self.state_keys, strict=False)
         given = chain._reset_env_preprocess(given)
-        fresh = self._base.reset(given, **kwargs)
-        # A reset returns what it was given, here a selection made above, so no caller sees it change.
-        return chain._reset(tensordict, fresh)
+        # A reset updates what it is given and takes the masks out, which transforms ask for.
+        fresh = self._base.reset(None if given is None else given.copy(), **kwargs)
+        return chain._reset(fresh.empty() if given is None else given, fresh)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         chain, base = self._chain, self._base

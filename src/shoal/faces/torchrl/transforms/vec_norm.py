@@ -45,6 +45,9 @@ class VecNormV2(KeyTransform):
         shared_data: Statistics to begin with; shared if they are mapped from files.
         reduce_batch_dims: Whether all rows of a batch share their statistics; otherwise each row has its own.
 
+    Attributes:
+        frozen: Whether the statistics stay as they are.
+
     Example:
         >>> from shoal.faces.torchrl import GymEnv, VecNormV2
         >>> env = GymEnv("Pendulum-v1").append_transform(VecNormV2(["observation", "reward"], decay=0.99))
@@ -72,7 +75,8 @@ class VecNormV2(KeyTransform):
         self.decay = decay
         self.eps = eps
         self.reduce_batch_dims = reduce_batch_dims
-        self.is_frozen = False
+        self.frozen = False
+        self._least_scale = eps
         self.__dict__["_shapes"] = {}
         self.__dict__["_statistics"] = SharedTensors()
         if shared_data is not None:
@@ -92,7 +96,7 @@ class VecNormV2(KeyTransform):
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         return self._step(next_tensordict, next_tensordict)
 
-    def _reset(self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase) -> TensorDictBase:
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
         for key, out in zip(*self._keys_at_reset(), strict=True):
             self._normalise(tensordict_reset, key, out, reset_mask(tensordict, key))
         return tensordict_reset
@@ -111,13 +115,13 @@ class VecNormV2(KeyTransform):
         name = self._prepare(key, value, td.ndim)
         with self._statistics.locked() as tensors:
             statistics = tensors.get(name)
-            if not self.is_frozen:
+            if not self.frozen:
                 _update(statistics, value, mask, self.decay)
             loc, scale = statistics.get("loc").clone(), self._scale_of(statistics)
         put(td, out, (value - loc) / scale)
 
     def _scale_of(self, statistics: TensorDictBase) -> torch.Tensor:
-        scale: torch.Tensor = statistics.get("var").sqrt().clamp_min(self.eps)
+        scale: torch.Tensor = statistics.get("var").sqrt().clamp_min(self._least_scale)
         return scale
 
     def _prepare(self, key: NestedKey, value: torch.Tensor, lead: int) -> str:
@@ -144,12 +148,12 @@ class VecNormV2(KeyTransform):
 
     def freeze(self) -> Self:
         """Stop updating the statistics."""
-        self.is_frozen = True
+        self.frozen = True
         return self
 
     def unfreeze(self) -> Self:
         """Update the statistics again."""
-        self.is_frozen = False
+        self.frozen = False
         return self
 
     def frozen_copy(self) -> Self:
@@ -256,9 +260,9 @@ class VecNorm(VecNormV2):
         shared_td: Statistics to begin with; shared if they are mapped from files.
         lock: Accepted for compatibility: shared statistics have a lock of their own.
         decay: The factor by which the weight of earlier values shrinks with each step.
-        eps: The smallest standard deviation to divide by.
+        eps: The smallest variance; with ``new_api``, the smallest standard deviation to divide by.
         shapes: The shape of each entry's statistics, if that is not the shape of one row.
-        new_api: Whether each row of a batch has statistics of its own, as with `VecNormV2`.
+        new_api: Whether it is to be like `VecNormV2`, with statistics for each row of a batch.
 
     Example:
         >>> from shoal.faces.torchrl import GymEnv, VecNorm
@@ -287,6 +291,8 @@ class VecNorm(VecNormV2):
             shared_data=shared_td,
             reduce_batch_dims=not new_api,
         )
+        if not new_api:
+            self._least_scale = eps**0.5
         if shapes is not None:
             if len(shapes) != len(self.in_keys):
                 raise ArgumentError(f"VecNorm: {len(shapes)} shapes for {len(self.in_keys)} in_keys")

@@ -20,6 +20,7 @@ from shoal.faces.torchrl.specs import Binary, Bounded, Categorical, Composite, N
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    import chess
     from tensordict import TensorDictBase
 
     from shoal.faces.torchrl.native.chess.position import Position
@@ -74,7 +75,7 @@ class ChessEnv(EnvBase):
         mask_actions: bool = True,
         pixels: bool = False,
     ) -> None:
-        self._check(stateful, include_san, include_fen, include_pgn, include_hash, include_hash_inv)
+        self._check(stateful, include_fen or include_pgn, include_hash, include_hash_inv)
         rules = _rules(pixels)
         super().__init__()
         own = self.__dict__
@@ -97,13 +98,9 @@ class ChessEnv(EnvBase):
     _hashed: dict[bytes, str]
 
     @staticmethod
-    def _check(stateful: bool, san: bool, fen: bool, pgn: bool, hashes: bool, inverse: bool) -> None:
-        if not stateful and not (fen or pgn):
+    def _check(stateful: bool, told: bool, hashes: bool, inverse: bool) -> None:
+        if not stateful and not told:
             raise TensorEnvError("ChessEnv: stateful=False keeps the game in the data: set include_fen or include_pgn")
-        if hashes and not (san or fen or pgn):
-            raise ArgumentError(
-                "ChessEnv: include_hash has no text to hash: set include_san, include_fen or include_pgn"
-            )
         if inverse and not hashes:
             raise ArgumentError("ChessEnv: include_hash_inv needs include_hash")
 
@@ -288,6 +285,11 @@ class ChessEnv(EnvBase):
         if not self.stateful:
             raise ArgumentError(f"ChessEnv.{call}: with stateful=False the game must be in the data that is given")
         return self._position
+
+    @property
+    def board(self) -> chess.Board:
+        """The env's own position, as a board of python-chess: a copy, on which moves can be tried."""
+        return self._one_position(None, "board").board.copy()
 
     def get_legal_moves(self, tensordict: TensorDictBase | None = None, uci: bool = False) -> list[str]:
         """The names of the legal moves.
