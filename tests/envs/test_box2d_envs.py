@@ -75,6 +75,16 @@ def test_specs_are_envpools(task_id: str) -> None:
         assert spec.config.lap_complete_percent == 0.95
 
 
+@pytest.mark.parametrize("task_id", ["LunarLander-v2", "LunarLanderContinuous-v3", "BipedalWalker-v3"])
+def test_observations_are_in_their_space_wherever_they_go(task_id: str) -> None:
+    up: Any = {"LunarLander-v2": 2, "LunarLanderContinuous-v3": [1.0, 0.0]}.get(task_id, [1.0] * 4)
+    with shoal.make_gymnasium(task_id, num_envs=1, engine="serial") as envs:
+        seen = [envs.reset()[0][0], *(envs.step(np.array([up]))[0][0] for _ in range(200))]
+        assert all(obs in envs.observation_space for obs in seen)
+        assert (envs.observation_space.low == -np.inf).all()
+    assert task_id != "LunarLander-v2" or not all(obs in gym.make("LunarLander-v3").observation_space for obs in seen)
+
+
 @pytest.mark.parametrize("env_type", ["gymnasium", "gym", "dm"])
 def test_structure_in_every_dialect(env_type: str) -> None:
     with shoal.make("LunarLander-v2", env_type, num_envs=2, engine="serial") as envs:

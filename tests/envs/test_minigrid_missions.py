@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shoal
 from shoal.envs.minigrid import decode_mission
 from shoal.envs.minigrid.missions import encode_mission, number_missions
 
@@ -51,3 +55,11 @@ def test_numbers_are_those_of_envpool() -> None:
     assert fetch["go get a red key"] == 12
     doors = numbers("MiniGrid-GoToDoor-5x5-v0")
     assert [doors[f"go to the {colour} door"] for colour in ("red", "green", "blue", "grey")] == [0, 1, 2, 5]
+
+
+def test_it_is_where_programs_for_envpool_look_for_it() -> None:
+    assert shoal.minigrid.decode_mission is decode_mission
+    assert "minigrid" in dir(shoal)
+    script = "import shoal, sys; print('shoal.envs.minigrid' in sys.modules, 'minigrid' in shoal.__all__)"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["False", "False"], "it is imported when it is needed"

@@ -200,6 +200,29 @@ def test_a_call_for_nobody_returns_no_rows(make: Any, env_type: str, nobody: Any
     assert len(obs_of(pool.step(np.zeros(3, int)))) == 3
 
 
+@pytest.mark.parametrize("config", [{}, {"batch_size": 2}], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    ("action", "env_id"),
+    [
+        (np.zeros((3, 1), np.int32), None),
+        (np.zeros((3, 1), np.int64), None),
+        (np.zeros((3, 2)), None),
+        ({"action": np.zeros((3, 1), np.int32)}, None),
+        (np.zeros((2, 1), np.int32), [0, 1]),
+        (np.zeros(2, np.int32), np.zeros((2, 1), np.int32)),
+        ({"action": np.zeros(2, np.int32), "env_id": np.zeros((1, 2), np.int32)}, None),
+    ],
+    ids=str,
+)
+def test_a_wrong_shape_is_told_in_envpools_words(make: Any, config: Any, action: Any, env_id: Any) -> None:
+    pool = make("CartPole-v1", **config)
+    pool.reset()
+    for call in (pool.step, pool.send):
+        with pytest.raises(RuntimeError, match=r"^Expected shape") as caught:
+            call(action, env_id)
+        assert isinstance(caught.value, ActionError)
+
+
 @pytest.mark.parametrize("action", [np.zeros((3, 1), np.int32), np.zeros((3, 2), np.int32), 7], ids=repr)
 def test_a_wrong_shape_is_an_error_of_both_kinds(make: Any, env_type: str, action: Any) -> None:
     pool = make("CartPole-v1", env_type)

@@ -17,7 +17,8 @@ from gymnasium import spaces
 
 import shoal
 from shoal import registry
-from shoal.errors import ArgumentError, BackendUnavailable
+from shoal.envs.catch import Catch
+from shoal.errors import ArgumentError, BackendUnavailable, WrongType
 from shoal.testing import CountingEnv, DictTupleEnv, SampleEnv, TextEnv
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def test_repr_shows_the_class_and_the_whole_config(make: Any) -> None:
         {"render_env_id": 1},
         {"render_env_id": -1},
         {"render_width": 0},
-        {"render_camera_id": 1},
+        {"render_camera_id": "above"},
     ],
     ids=str,
 )
@@ -291,6 +292,106 @@ def test_zero_and_one_for_a_bool_are_bools() -> None:
     assert isinstance(spec.config.natural, bool)
 
 
+@pytest.mark.parametrize(
+    ("task_id", "option"),
+    [
+        ("Pong-v5", {"gray_scale": "no"}),
+        ("Pong-v5", {"episodic_life": "x"}),
+        ("Pong-v5", {"frame_skip": 4.0}),
+        ("HalfCheetah-v4", {"ctrl_cost_weight": "a"}),
+        ("HalfCheetah-v4", {"reset_noise_scale": None}),
+        ("HalfCheetah-v4", {"frame_skip": 2.5}),
+        ("Ant-v4", {"healthy_z_range": ("a", 1.0)}),
+        ("WalkerWalk-v1", {"frame_skip": 2.5}),
+        ("DogRun-v1", {"frame_skip": 2.5}),
+        ("Catch-v0", {"height": 6.5}),
+        ("CliffWalking-v1", {"is_slippery": "x"}),
+        ("FrozenLake-v1", {"size": 8.0}),
+        ("Blackjack-v1", {"natural": "x"}),
+        ("LunarLander-v3", {"gravity": "a"}),
+    ],
+    ids=str,
+)
+def test_options_of_the_wrong_type_are_type_errors(make: Any, task_id: str, option: dict[str, Any]) -> None:
+    for library in ("ale_py", "mujoco.batch", "dm_control", "Box2D"):
+        pytest.importorskip(library)
+    with pytest.raises(TypeError, match=f"{task_id}: {next(iter(option))}: expected") as caught:
+        make(task_id, engine="auto", **option)
+    assert isinstance(caught.value, ArgumentError)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "option", "shown"),
+    [
+        ("Pong-v5", {"reward_clip": 2}, True),
+        ("Pong-v5", {"gray_scale": np.False_}, False),
+        ("Pong-v5", {"stack_num": np.int64(3)}, 3),
+        ("Blackjack-v1", {"natural": 2}, True),
+        ("HalfCheetah-v4", {"ctrl_cost_weight": np.float32(0.5)}, 0.5),
+        ("HalfCheetah-v4", {"ctrl_cost_weight": True}, 1.0),
+        ("Ant-v4", {"healthy_z_min": 0}, 0.0),
+        ("Reacher-v5", {"ctrl_cost_weight": 2}, 2.0),
+        ("Ant-v5", {"main_body": "torso"}, "torso"),
+    ],
+    ids=str,
+)
+def test_options_have_the_types_that_the_env_declares(task_id: str, option: dict[str, Any], shown: Any) -> None:
+    for library in ("ale_py", "mujoco.batch"):
+        pytest.importorskip(library)
+    value = shoal.make_spec(task_id, **option).config._asdict()[next(iter(option))]
+    assert (type(value), value) == (type(shown), shown)
+
+
+def test_an_env_of_the_users_judges_its_options_itself() -> None:
+    class Loose(CountingEnv):
+        def __init__(self, rows: int = 3, *, is_wide: bool = False) -> None:
+            super().__init__()
+
+    class Small(Catch):
+        def __init__(self, *, height: Any = "small") -> None:
+            super().__init__(height=4 if height == "small" else height)
+
+    assert shoal.make_spec(Loose, rows=2.5, is_wide="very").config[-2:] == (2.5, "very")
+    assert shoal.make_spec(Small, height="small").observation_space.shape == (4, 5)
+
+
+def test_the_class_of_an_error_reaches_the_caller_from_the_env(make: Any) -> None:
+    class Picky(CountingEnv):
+        def __init__(self) -> None:
+            raise WrongType("it takes nothing")
+
+    with pytest.raises(WrongType, match="Picky: it takes nothing"):
+        make(Picky)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "name", "shown"),
+    [
+        ("FrozenLake-v1", "size", 4),
+        ("FrozenLake8x8-v1", "size", 8),
+        ("Walker2d-v3", "xml_file", "walker2d.xml"),
+        ("Walker2d-v4", "xml_file", "walker2d.xml"),
+        ("Walker2d-v5", "xml_file", "walker2d_v5.xml"),
+        ("Pusher-v2", "xml_file", "pusher.xml"),
+        ("Pusher-v4", "xml_file", "pusher.xml"),
+        ("Pusher-v5", "xml_file", "pusher_v5.xml"),
+        ("DogRun-v1", "frame_skip", 3),
+        ("QuadrupedRun-v1", "frame_skip", 4),
+        ("WalkerWalk-v1", "frame_skip", 10),
+    ],
+)
+def test_the_config_shows_what_the_env_settles_itself(task_id: str, name: str, shown: Any) -> None:
+    for library in ("mujoco.batch", "dm_control"):
+        pytest.importorskip(library)
+    for given in ({}, {name: None}, {"engine": "serial"}):
+        assert shoal.make_spec(task_id, **given).config._asdict()[name] == shown
+
+
+def test_the_size_of_a_lake_is_that_of_its_map() -> None:
+    assert shoal.make_spec("FrozenLake-v1", map_name="8x8").config.size == 8
+    assert shoal.make_spec("FrozenLake-v1", desc=["SFG"]).config.size is None
+
+
 class OpenMinded(CountingEnv):
     """Takes any options."""
 
@@ -408,6 +509,39 @@ def test_a_spec_has_the_config_as_a_tuple() -> None:
     assert spec.gen_config().max_episode_steps == 500
     assert shoal.make_spec("CartPole-v1", gym_reset_return_info=False).config.gym_reset_return_info is False
     assert "num_envs=4" in repr(spec)
+
+
+def test_the_type_of_a_config_belongs_to_the_class_of_the_spec() -> None:
+    spec, other = shoal.make_spec("CartPole-v1", num_envs=4), shoal.make_spec("CartPole-v1")
+    kind = type(spec)
+    assert (kind.__name__, kind) == ("CartPoleEnvSpec", type(other))
+    assert kind.gen_config._fields[:3] == ("num_envs", "batch_size", "num_threads")
+    assert kind.gen_config._field_defaults["batch_size"] == 0
+    assert type(spec.config) is type(other.config) is kind.gen_config
+    assert type(shoal.make_spec("CartPole-v0")).gen_config().max_episode_steps == 200
+    assert type(pickle.loads(pickle.dumps(spec))) is kind
+    assert other.config == kind.gen_config()._replace(batch_size=1, base_path=other.config.base_path)
+
+
+def test_tasks_of_one_name_do_not_share_a_config() -> None:
+    def thing(default: float) -> type[CountingEnv]:
+        class Thing(CountingEnv):
+            def __init__(self, weight: float = default) -> None:
+                super().__init__()
+
+        return Thing
+
+    first, second = shoal.make_spec(thing(1.0)), shoal.make_spec(thing(2.0))
+    assert (type(first).gen_config().weight, type(second).gen_config().weight) == (1.0, 2.0)
+
+
+def test_options_that_an_env_does_not_name_are_in_the_config() -> None:
+    class Whatever(CountingEnv):
+        def __init__(self, weight: float, **rest: Any) -> None:
+            super().__init__(**rest)
+
+    spec = shoal.make_spec(functools.partial(Whatever), weight=2, tag=3)
+    assert (spec.config.weight, spec.config.tag) == (2, 3)
 
 
 def test_a_pool_has_the_spec_it_was_made_from(make: Any) -> None:

@@ -17,7 +17,7 @@ from shoal.errors import ArgumentError
 from shoal.kernel import KernelEnv
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 MAPS = {
     "4x4": ("SFFF", "FHFH", "FFFH", "HFFG"),
@@ -64,6 +64,12 @@ class FrozenLake(KernelEnv):
             "reward_schedule": np.array(reward_schedule, np.float64),
         }
         self.observation_space = spaces.Discrete(letters.size)
+
+    @staticmethod
+    def settled_options(options: Mapping[str, Any]) -> dict[str, Any]:
+        """The size of a lake that is chosen by its name."""
+        chosen = MAPS.get(options["map_name"]) if options["desc"] is None else None
+        return {} if chosen is None else {"size": len(chosen)}
 
     def twin_kwargs(self) -> dict[str, Any]:
         """The arguments with which Gymnasium's env draws this lake."""

@@ -94,6 +94,24 @@ def test_a_seed_may_be_larger_than_a_random_state_takes() -> None:
     assert not np.array_equal(first["orientation"], other["orientation"])
 
 
+# ---------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize("domain", sorted({name.removeprefix("dm_control/").partition("-")[0] for name in TASKS}))
+def test_the_frame_skip_that_is_shown_is_dm_controls(domain: str) -> None:
+    task_id = next(name for name in TASKS if name.startswith(f"dm_control/{domain}-"))
+    for engine in ("auto", "serial"):
+        assert shoal.make_spec(task_id, engine=engine).config.frame_skip == original(task_id, 0)._n_sub_steps
+
+
+def test_a_control_timestep_of_the_users_own_is_left_alone() -> None:
+    own = {"environment_kwargs": {"control_timestep": 0.05}}
+    spec = shoal.make_spec(WALKER, **own)
+    assert spec.config.frame_skip is None
+    with shoal.make_gymnasium(spec, engine="serial") as envs:
+        assert [env._n_sub_steps for env in envs.pool.get_attr("env")] == [20]
+
+
 # ---------------------------------------------------------------------- ends
 
 
@@ -108,6 +126,16 @@ def test_a_time_limit_is_a_truncation_with_discount_1(engine: str) -> None:
         assert truncated.all()
         assert not terminated.any()
         assert (infos["discount"] == 1.0).all()
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize("engine", ["serial", "thread", "process", "native"])
+def test_through_envpools_doors_an_episode_begins_with_discount_1(engine: str, autoreset: str) -> None:
+    settings = {"engine": engine, "autoreset": autoreset, "max_episode_steps": 2, "num_threads": 1}
+    with shoal.make_gymnasium("PendulumSwingup-v1", num_envs=2, **settings) as envs:
+        discounts = [envs.reset()[1]["discount"], *(envs.step(np.zeros((2, 1)))[4]["discount"] for _ in range(4))]
+        assert np.array_equal(discounts, np.ones((5, 2)))
+        assert {array.dtype for array in discounts} == {np.dtype(np.float64)}
 
 
 @pytest.mark.parametrize("engine", ["serial", "native"])

@@ -100,6 +100,66 @@ def test_the_parts_of_pushers_reward_add_up(version: int) -> None:
         )
 
 
+def parts_of_reward(info: dict[str, Any]) -> Any:
+    return sum(info[f"reward_{name}"] for name in ("forward", "ctrl", "contact", "survive"))
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+@pytest.mark.parametrize(
+    ("task_id", "options"),
+    [
+        ("Ant-v3", {}),
+        ("Ant-v4", {}),
+        ("Ant-v4", {"use_contact_force": True, "contact_cost_weight": 0.1}),
+        ("Ant-v5", {}),
+    ],
+)
+def test_the_parts_of_an_ants_reward_add_up(task_id: str, options: dict[str, Any], autoreset: str) -> None:
+    told: list[Any] = []
+    with shoal.make_gymnasium(task_id, num_envs=2, max_episode_steps=20, autoreset=autoreset, **options) as envs:
+        assert not parts_of_reward(envs.reset()[1]).any()
+        for _ in range(21):
+            _, reward, _, truncated, info = envs.step(np.full((2, 8), 0.5))
+            told.append(info["final_info"] if truncated.all() and autoreset == "same_step" else info)
+            np.testing.assert_allclose(parts_of_reward(told[-1]), reward, rtol=1e-5, atol=1e-7)
+            is_reset = autoreset == "next_step" and info["elapsed_step"][0] == 0
+            np.testing.assert_allclose(told[-1]["reward_ctrl"], 0.0 if is_reset else -1.0, rtol=1e-12)
+    if options:
+        assert min(info["reward_contact"].min() for info in told) < 0.0
+
+
+def test_in_gymnasiums_door_ants_report_as_in_gymnasium() -> None:
+    with shoal.make_vec("Ant-v4", 1, env_kwargs={"use_contact_forces": True}) as envs:
+        envs.reset(seed=1)
+        assert envs.step(np.full((1, 8), 0.5, np.float32))[4]["reward_ctrl"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("task_id", ["Ant-v3", "Ant-v4", "Ant-v5"])
+def test_speed_is_worth_what_an_ant_is_told(task_id: str) -> None:
+    plain, weighted = (first_step(task_id, forward_reward_weight=weight) for weight in (1, 3))
+    speed = plain[4]["x_velocity"]
+    np.testing.assert_allclose(weighted[1] - plain[1], 2 * speed, rtol=1e-4)
+    np.testing.assert_allclose(weighted[4]["reward_forward"], 3 * speed)
+
+
+def test_pushers_rows_of_a_reset_have_no_reward() -> None:
+    with shoal.make_gymnasium("Pusher-v4", max_episode_steps=2, autoreset="same_step") as envs:
+        envs.reset()
+        for _ in range(2):
+            *_, info = envs.step(np.ones((1, 7)))
+        assert info["reward_near"].tolist() == [0.0]
+        assert info["final_info"]["reward_near"][0] < -0.05
+
+
+@pytest.mark.parametrize("task_id", ["Humanoid-v4", "HumanoidStandup-v5"])
+def test_bounds_of_actions_are_as_exact_as_their_type(task_id: str) -> None:
+    assert set(shoal.make_spec(task_id).action_space.high.tolist()) == {0.4}
+    with shoal.make_vec(task_id, 1) as envs:
+        theirs = gym.spaces.Box(-0.4, 0.4, (17,), np.float32)
+        assert envs.single_action_space == theirs
+        np.testing.assert_array_equal(envs.single_action_space.high, theirs.high)
+
+
 def test_ants_may_do_without_contact_forces() -> None:
     with shoal.make_gymnasium("Ant-v5", num_envs=1) as envs, shoal.make_gymnasium("Ant-v4") as old:
         assert (envs.config["use_contact_force"], old.config["use_contact_force"]) == (True, False)

@@ -17,6 +17,28 @@ if TYPE_CHECKING:
 _RENDER_MODES = ("rgb_array", "depth_array")
 # Domains with random numbers in their models, not only in their episodes: a seed has to reach the model too.
 _DRAWN = frozenset({"lqr"})
+# Steps of the simulation per step: the control timestep of a domain in timesteps of its model.
+_SUBSTEPS = {
+    "acrobot": 1,
+    "ball_in_cup": 10,
+    "cartpole": 1,
+    "cheetah": 1,
+    "dog": 3,
+    "finger": 2,
+    "fish": 10,
+    "hopper": 4,
+    "humanoid": 5,
+    "humanoid_CMU": 10,
+    "lqr": 1,
+    "manipulator": 10,
+    "pendulum": 1,
+    "point_mass": 1,
+    "quadruped": 4,
+    "reacher": 1,
+    "stacker": 10,
+    "swimmer": 15,
+    "walker": 10,
+}
 
 
 class SuiteEnv(DmEnvAdapter):
@@ -71,6 +93,11 @@ class SuiteEnv(DmEnvAdapter):
         }
         self.render_mode = render_mode
         self._picture = {"width": width, "height": height, "camera_id": camera_id}
+
+    @staticmethod
+    def settled_options(options: Mapping[str, Any]) -> dict[str, Any]:
+        """The steps of the simulation per step, unless ``environment_kwargs`` may have a say in it."""
+        return {} if options["environment_kwargs"] else {"frame_skip": _SUBSTEPS.get(options["domain_name"])}
 
     def _load(self, extra: Mapping[str, Any]) -> Any:
         domain, task, kwargs = self._recipe

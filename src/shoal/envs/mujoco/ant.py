@@ -81,8 +81,18 @@ class Ant(Robot):
         at_step = ("x_velocity", "y_velocity", "reward_forward", "reward_ctrl", "reward_survive")
         own = ("forward_reward",) if is_old else ("reward_contact",)
         self._tell(("x_position", "y_position", "distance_from_origin"), (*at_step, *own))
-        # Version 4 reports the cost of contact under the name of the cost of the action.
-        self.info_aliases = {"reward_contact": "reward_ctrl" if self._pays_for_contact else 0.0} if is_old else {}
+        # Version 4 reports the cost of contact under the name of the cost of the action, which is nowhere to be found.
+        if is_old:
+            pays = self._pays_for_contact
+            self.info_aliases = (
+                {"reward_contact": "reward_ctrl", "reward_ctrl": self._ctrl} if pays else {"reward_contact": 0.0}
+            )
+
+    @staticmethod
+    def _ctrl(info: Mapping[str, Array], reward: Array) -> Array:
+        """The cost of the action: what remains of the reward without its other parts."""
+        ctrl: Array = reward - info["reward_forward"] - info["reward_survive"] - info["reward_contact"]
+        return ctrl
 
     def start(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Uniform noise on positions, normal noise on speeds."""
@@ -114,7 +124,7 @@ class Ant(Robot):
         z = d.qpos[:, 2]
         d.healthy = all_finite(d.qpos, d.qvel) & (low <= z) & (z <= high)
         is_old = self.version == 4
-        forward = speed[:, 0] if is_old else speed[:, 0] * self.forward_reward_weight
+        forward = speed[:, 0] * self.forward_reward_weight
         survive = (d.healthy | self.terminate_when_unhealthy if is_old else d.healthy) * self.healthy_reward
         cost = ctrl_cost = self.ctrl_cost_weight * square_sum(d.action)
         d.info["x_velocity"], d.info["y_velocity"] = speed.T
@@ -149,7 +159,7 @@ class Ant(Robot):
         """Compiled code for its rows."""
         is_old, pays, ends = self.version == 4, self._pays_for_contact, bool(self.terminate_when_unhealthy)
         num_bodies, first_seen = int(self.compiled.nbody), 6 * self._first_body
-        weights = (self.dt, 1.0 if is_old else self.forward_reward_weight, self.healthy_reward)
+        weights = (self.dt, self.forward_reward_weight, self.healthy_reward)
         body = (num_bodies, self.body_id(self._main_body), is_old)
         forces = (self.contact_cost_weight, *self._forces, first_seen)
         speeds = (self._hidden, -np.inf, np.inf, self.ctrl_cost_weight)

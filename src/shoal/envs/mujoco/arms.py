@@ -118,6 +118,7 @@ class Pusher(Robot):
     """
 
     camera: ClassVar[Mapping[str, Any]] = {"trackbodyid": -1, "distance": 4.0}
+    models: ClassVar[Mapping[int, str]] = {4: "pusher.xml", 5: "pusher_v5.xml"}
     option_aliases: ClassVar[Mapping[str, str]] = {**_COSTS, "near_cost_weight": "reward_near_weight"}
     fields: tuple[str, ...] = ("xpos",)
 
@@ -135,8 +136,7 @@ class Pusher(Robot):
         cylinder_dist_min: float = 0.17,
         **options: Any,
     ) -> None:
-        own = "pusher.xml" if options.get("version") == 4 else "pusher_v5.xml"
-        super().__init__(xml_file=own if xml_file is None else xml_file, frame_skip=frame_skip, **options)
+        super().__init__(xml_file=xml_file, frame_skip=frame_skip, **options)
         self.reward_near_weight = reward_near_weight
         self.reward_dist_weight = reward_dist_weight
         self.reward_control_weight = reward_control_weight

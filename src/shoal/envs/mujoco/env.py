@@ -282,7 +282,7 @@ class MujocoEnv(NativeEnv):
                 )
             return space
         limits = np.where(model.actuator_ctrllimited[:, None] != 0, model.actuator_ctrlrange, (-np.inf, np.inf))
-        low, high = limits.T.astype(np.float32).astype(self.action_dtype)
+        low, high = limits.T.astype(self.action_dtype)
         return spaces.Box(low, high, dtype=self.action_dtype.type)
 
 

@@ -236,6 +236,7 @@ class Walker2d(_Upright):
     """
 
     camera: ClassVar[Mapping[str, Any]] = {**_SIDE_VIEW, "distance": 4.0}
+    models: ClassVar[Mapping[int, str]] = {4: "walker2d.xml", 5: "walker2d_v5.xml"}
 
     def __init__(
         self,
@@ -246,8 +247,7 @@ class Walker2d(_Upright):
         healthy_angle_range: tuple[float, float] = (-1.0, 1.0),
         **options: Any,
     ) -> None:
-        own = "walker2d.xml" if options.get("version") == 4 else "walker2d_v5.xml"
-        super().__init__(xml_file=own if xml_file is None else xml_file, frame_skip=frame_skip, **options)
+        super().__init__(xml_file=xml_file, frame_skip=frame_skip, **options)
         self._z = interval("healthy_z_range", healthy_z_range)
         self._angle = interval("healthy_angle_range", healthy_angle_range)
 

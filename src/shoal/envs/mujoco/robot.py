@@ -14,6 +14,8 @@ from shoal.envs.mujoco.env import MujocoEnv
 from shoal.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shoal.native import Array
 
 FLOAT = np.float64
@@ -24,19 +26,27 @@ class Robot(MujocoEnv):
 
     Args:
         version: 4 or 5, as in the id.
+        xml_file: The model.
         **options: The options of ``MujocoEnv``.
 
     Attributes:
         version: 4 or 5.
+        models: The model of each version, if they differ.
     """
 
     depth_in_metres: ClassVar[bool] = False
+    models: ClassVar[Mapping[int, str]] = {}
 
-    def __init__(self, *, version: int = 5, **options: Any) -> None:
+    def __init__(self, *, version: int = 5, xml_file: Any = None, **options: Any) -> None:
         if version not in (4, 5):
             raise ArgumentError(f"{type(self).__name__}: version: expected 4 or 5, got {version!r}")
         self.version = version
-        super().__init__(**options)
+        super().__init__(xml_file=self.models.get(version) if xml_file is None else xml_file, **options)
+
+    @classmethod
+    def settled_options(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The model of the version."""
+        return {"xml_file": cls.models.get(options["version"])}
 
     def _tell(self, at_reset: tuple[str, ...], at_step: tuple[str, ...]) -> None:
         """Declare the info fields; in version 4, a reset has none."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from shoal.errors import ActionError, MissingAction, SpecError, WrongDtype
+from shoal.errors import ActionError, MissingAction, SpecError, WrongDtype, WrongShape
 from shoal.faces.envpool.arrayspec import INT32, face_dtype
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.spec import Leaf, SpaceTree
 
 _INT64 = np.dtype(np.int64)
+_EXPECTED = "Expected shape"
 
 
 class ActionReader:
@@ -131,9 +132,22 @@ def _check_dtype(name: str, value: Any, dtype: np.dtype[Any]) -> None:
 
 
 def listed(env_id: Any) -> Any:
-    """Ids as a list or array, even if there is only one."""
-    is_one = isinstance(env_id, (int, np.integer)) or (isinstance(env_id, np.ndarray) and not env_id.ndim)
-    return [env_id] if is_one else env_id
+    """Ids as a list or array, even if there is only one.
+
+    Raises:
+        WrongShape: If they are in an array of several dimensions.
+    """
+    if isinstance(env_id, np.ndarray):
+        if env_id.ndim > 1:
+            raise WrongShape(f'{_EXPECTED} (num_ids,) with action "env_id", got {env_id.shape}')
+        return env_id if env_id.ndim else [env_id]
+    return [env_id] if isinstance(env_id, (int, np.integer)) else env_id
+
+
+def in_envpools_words(error: WrongShape) -> WrongShape:
+    """The same error with a text that begins like EnvPool's."""
+    is_said = str(error).startswith(_EXPECTED)
+    return error if is_said else WrongShape(f"{_EXPECTED}s as in action_array_spec; {error}")
 
 
 def cast(leaf: Leaf, values: Any, rows: int) -> Any:

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy import ndarray
 
-from shoal.errors import ArgumentError, NothingInFlight
-from shoal.faces.envpool.actions import ActionReader, listed
+from shoal.adapters.dm_env import TELLS_DISCOUNT
+from shoal.errors import ArgumentError, NothingInFlight, WrongShape
+from shoal.faces.envpool.actions import ActionReader, in_envpools_words, listed
 from shoal.faces.envpool.arrayspec import INT32
 from shoal.faces.envpool.dialect import info_types
 from shoal.faces.envpool.infos import NO_ALIASES, InfoMaker
@@ -86,7 +87,9 @@ class EnvPool:
         if not core.players:
             self._actions = ActionReader(core.action, self.num_envs)
             aliases = NO_ALIASES if spec.native_kind is None else spec.native_kind.info_aliases
-            self._info = InfoMaker(core.observation, spec.observation_form, aliases, info_types(spec.task))
+            tells_discount = bool(core.metadata.get(TELLS_DISCOUNT))
+            form, types = spec.observation_form, info_types(spec.task)
+            self._info = InfoMaker(core.observation, form, aliases, types, tells_discount=tells_discount)
             return
         self._source = table = PlayerPool(self.pool)
         self._actions = PlayerActionReader(core, table.seats)
@@ -117,30 +120,36 @@ class EnvPool:
 
     def step(self, action: Any, env_id: Ids = None) -> Any:
         """Send actions and receive a batch: ``send`` and ``recv`` in one."""
-        # What most loops do all day needs no more than a check of the type.
-        if env_id is None and action.__class__ is ndarray and action.ndim and not self._ahead:
-            dtype = action.dtype
-            if dtype is self._exact:
-                return self._step_result(self._pool_step(action))
-            if dtype is self._narrow:
-                return self._step_result(self._pool_step(action.astype(self._exact)))
-        if self._ahead or self.is_async:
-            self.send(action, env_id)
-            return self.recv()
-        actions, ids = self._actions(action, env_id)
-        if _is_nobody(ids, actions):
-            return self._step_result(self._source.latest([]))
-        return self._step_result(self._pool_step(actions, ids))
+        try:
+            # What most loops do all day needs no more than a check of the type.
+            if env_id is None and action.__class__ is ndarray and action.ndim and not self._ahead:
+                dtype = action.dtype
+                if dtype is self._exact:
+                    return self._step_result(self._pool_step(action))
+                if dtype is self._narrow:
+                    return self._step_result(self._pool_step(action.astype(self._exact)))
+            if self._ahead or self.is_async:
+                self.send(action, env_id)
+                return self.recv()
+            actions, ids = self._actions(action, env_id)
+            if _is_nobody(ids, actions):
+                return self._step_result(self._source.latest([]))
+            return self._step_result(self._pool_step(actions, ids))
+        except WrongShape as error:
+            raise in_envpools_words(error) from None
 
     def send(self, action: Any, env_id: Ids = None) -> None:
         """Start one step for each env, or for those in ``env_id``.
 
         Where several play in an env, there is one action for each player row of its last batch.
         """
-        actions, ids = self._actions(action, env_id)
-        if not _is_nobody(ids, actions):
-            self._source.send(actions, ids)
-            self._ahead += 1
+        try:
+            actions, ids = self._actions(action, env_id)
+            if not _is_nobody(ids, actions):
+                self._source.send(actions, ids)
+                self._ahead += 1
+        except WrongShape as error:
+            raise in_envpools_words(error) from None
 
     def recv(
         self,

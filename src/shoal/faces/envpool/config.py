@@ -18,6 +18,7 @@ import numpy as np
 
 from shoal.errors import ArgumentError, WrongSetting, WrongType
 from shoal.faces.envpool import dialect
+from shoal.faces.envpool.option_types import as_declared, declared_types
 from shoal.seeding import entropy
 from shoal.slot import Autoreset
 
@@ -78,17 +79,20 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
     """Check keyword arguments of ``make``.
 
     Raises:
-        TypeError: For a key that neither shoal nor the env knows, and for a number of the wrong kind.
+        TypeError: For a key that neither shoal nor the env knows, and for a value of the wrong type.
         ArgumentError: For a value that makes no sense.
     """
+    common = _defaults(task)
+    render_defaults = {f"render_{name}": value for name, value in vars(Rendering()).items()}
+    render_defaults["from_pixels"] = False
     options, takes_any = task.options()
     fixed = {name: value for name, value in dialect.FIXED.items() if task.is_native and name in options}
     if task.is_native:
         given = dialect.own_options(task.env, options, given)
+    given = _typed(task, given, {*common, *render_defaults})
+    options = dialect.settled(task.env, options, given)
+    if task.is_native:
         options = dialect.known_options(task.env, options, given)
-    common = _defaults(task)
-    render_defaults = {f"render_{name}": value for name, value in vars(Rendering()).items()}
-    render_defaults["from_pixels"] = False
     # Keywords that a task was registered with may be meant for the pool.
     presets = {name: value for name, value in task.kwargs.items() if name in common or name in render_defaults}
     given = {**presets, **given}
@@ -99,7 +103,8 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
     config = _checked({**common, **{name: given[name] for name in given if name in common}}, set(given))
     rest = {name: value for name, value in given.items() if name not in common and name not in render_defaults}
     rest = {name: _like(options.get(name), value) for name, value in rest.items()}
-    shown = {name: value for name, value in {**options, **rest}.items() if value is not inspect.Parameter.empty}
+    told = {name: value for name, value in rest.items() if value is not None or name not in options}
+    shown = {name: value for name, value in {**options, **told}.items() if value is not inspect.Parameter.empty}
     rendering = _rendering({**render_defaults, **{k: v for k, v in given.items() if k in render_defaults}}, config)
     own = {name: value for name, value in task.kwargs.items() if name not in presets}
     return Settings({**config, **shown}, {**own, **fixed, **rest}, rendering)
@@ -202,6 +207,15 @@ def _seed(seed: Any) -> int:
     if value not in _INT32:
         raise WrongSetting(f"seed: expected an int32, got {value}")
     return value
+
+
+def _typed(task: Task, given: Mapping[str, Any], others: set[str]) -> dict[str, Any]:
+    """What was given, with the options of the env, which are not among the others, in the types that it declares."""
+    types = declared_types(task.env) if given.keys() - others else {}
+    return {
+        name: value if name in others else as_declared(f"{task.id}: {name}", types.get(name, ""), value)
+        for name, value in given.items()
+    }
 
 
 def _like(default: Any, value: Any) -> Any:

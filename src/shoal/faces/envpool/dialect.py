@@ -29,6 +29,13 @@ def info_types(task: Task) -> Mapping[str, np.dtype[Any]]:
     return _TYPES if task.id in TASKS else {}
 
 
+def settled(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with their defaults, or where these are None, with what a kind of env takes in place of them."""
+    settle = getattr(kind, "settled_options", None)
+    own = {} if settle is None else settle({**options, **given})
+    return {name: own.get(name) if value is None else value for name, value in options.items()}
+
+
 def known_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a kind of env with their defaults, and EnvPool's names for them with their values.
 

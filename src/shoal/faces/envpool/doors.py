@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ArgumentError, WrongSetting
-from shoal.faces.envpool.spec import EnvSpec
+from shoal.faces.envpool.spec import EnvSpec, stem_of
 from shoal.registry import envpool_task, find
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
     spec = _spec(task_id, config, reset_returns_info=env_type != "gym")
     if env_type != "gym" and not spec.settings.config["gym_reset_return_info"]:
         raise ArgumentError(f"gym_reset_return_info: only env_type='gym' has a choice, and this is {env_type!r}")
-    return face_of(_stem(spec.task.id), env_type)(spec)
+    return face_of(stem_of(spec.task.id), env_type)(spec)
 
 
 def make_gymnasium(task_id: Any, **config: Any) -> GymnasiumEnvPool:
@@ -140,9 +139,3 @@ def face_of(stem: str, env_type: str) -> type[EnvPool]:
     else:
         from shoal.faces.envpool.gymnasium import GymnasiumEnvPool as base
     return type(f"{stem}{base.__name__}", (base,), {"__doc__": base.__doc__, "__module__": base.__module__})
-
-
-def _stem(task_id: str) -> str:
-    """``"phys2d/CartPole-v1"`` as ``CartPole``."""
-    name = re.sub(r"-v\d+$", "", task_id.rpartition("/")[2])
-    return re.sub(r"\W", "", name)

@@ -12,6 +12,8 @@ from shoal.batch import merge_infos
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy.typing as npt
+
     from shoal.batch import Batch
     from shoal.faces.envpool.arrayspec import Form
     from shoal.native import Alias
@@ -36,6 +38,8 @@ class InfoMaker:
         aliases: Further names of info fields; or numbers, which every step reports under that name; or functions of
             fields and rewards.
         types: The types of info fields that are not handed out in the env's own type.
+        tells_discount: Whether the envs report discounts of their own, which they do not at the start of an episode,
+            where EnvPool has 1.
     """
 
     def __init__(
@@ -44,11 +48,14 @@ class InfoMaker:
         form: Form,
         aliases: Mapping[str, Alias] = NO_ALIASES,
         types: Mapping[str, np.dtype[Any]] = NO_TYPES,
+        *,
+        tells_discount: bool = False,
     ) -> None:
         self._tree = tree
         self._given = form.given
         self._aliases = aliases
         self._types = types
+        self._tells_discount = tells_discount
 
     def __call__(self, batch: Batch) -> dict[str, Any]:
         """The info of this batch."""
@@ -67,16 +74,23 @@ class InfoMaker:
             info.update(without_masks(merge_infos(len(batch), batch.infos)))
         for name in self._types.keys() & info.keys():
             info[name] = info[name].astype(self._types[name])
-        for alias, meant in self._aliases.items():
-            if callable(meant):
-                info[alias] = meant(info, batch.reward)
-            elif not isinstance(meant, str):
-                info[alias] = np.where(batch.first, 0.0, meant)
-            elif meant in info:
-                info[alias] = info[meant].copy()
+        if self._tells_discount:
+            info[DISCOUNT] = np.where(batch.first, 1.0, info[DISCOUNT])
+        if self._aliases:
+            self._add_aliases(info, batch, ~batch.first)
         if batch.finals:
             info.update(self._finals(batch))
         return info
+
+    def _add_aliases(self, info: dict[str, Any], batch: Batch, is_step: npt.NDArray[np.bool_]) -> None:
+        """Add the other names of fields to an info that was reported by a step in these rows, and not in others."""
+        for alias, meant in self._aliases.items():
+            if callable(meant):
+                info[alias] = meant(info, np.where(is_step, batch.reward, 0.0))
+            elif not isinstance(meant, str):
+                info[alias] = np.where(is_step, meant, 0.0)
+            elif meant in info:
+                info[alias] = info[meant].copy()
 
     def _finals(self, batch: Batch) -> dict[str, Any]:
         # One row per observation, of which there may be more than envs.
@@ -94,7 +108,9 @@ class InfoMaker:
         }
         last_infos = [(row, info) for row, (_, info) in batch.finals.items() if info]
         if last_infos:
-            finals["final_info"] = without_masks(merge_infos(count, last_infos))
+            finals["final_info"] = last = without_masks(merge_infos(count, last_infos))
+            if batch.fields.keys() <= last.keys():  # an env that has failed reports nothing of its own
+                self._add_aliases(last, batch, has_ended)
         return finals
 
 

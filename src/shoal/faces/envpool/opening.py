@@ -47,8 +47,9 @@ def open_pool(spec: EnvSpec) -> Pool:
             **{name: config[name] for name in SAFETY},
         )
     except EnvConstructError as error:
-        if isinstance(error.__cause__, ArgumentError):  # an option of one of shoal's own envs makes no sense
-            raise ArgumentError(f"{task.id}: {error.__cause__}") from error
+        cause = error.__cause__
+        if isinstance(cause, ArgumentError):  # an option of one of shoal's own envs makes no sense
+            raise type(cause)(f"{task.id}: {cause}") from error
         raise
     try:
         spec.learn(pool.spec)
@@ -82,10 +83,11 @@ def _env_kwargs(spec: EnvSpec) -> Any:
         kwargs[_LIMIT] = spec.settings.config[_LIMIT]
     # EnvPool's own envs have their drawing options under EnvPool's names.
     prefix = "render_" if "render_camera_id" in options else ""
-    if rendering.camera_id is not None:
-        if f"{prefix}camera_id" not in options and not takes_any:
-            raise ArgumentError(f"render_camera_id: {task.id} has no cameras to choose from")
-        kwargs[f"{prefix}camera_id"] = rendering.camera_id
+    # Where there are no cameras to choose from, there is one view, whichever is asked for.
+    if f"{prefix}camera_id" in options or takes_any:
+        kwargs.update({} if rendering.camera_id is None else {f"{prefix}camera_id": rendering.camera_id})
+    elif isinstance(rendering.camera_id, str):
+        raise ArgumentError(f"render_camera_id: {task.id} has no camera called {rendering.camera_id!r}")
     if rendering.mode is None:
         return kwargs
     if task.is_native:

@@ -26,10 +26,12 @@ def draw(face: EnvPool, env_ids: int | Sequence[int] | None, camera_id: int | No
     is_shown = rendering.mode == "human"
     if is_shown and ids != [rendering.env_id]:
         raise ArgumentError(f"env_ids: only env {rendering.env_id} (render_env_id) has a window, got {ids}")
-    pictures = pool.call("render", *_camera(face, camera_id), env_id=ids)
+    once = list(dict.fromkeys(ids))  # an env is drawn once, however often its picture is wanted
+    pictures = pool.call("render", *_camera(face, camera_id), env_id=once)
     if is_shown and face.window is None:
         return None
-    frames = np.stack([_sized(_frame(picture, pool), rendering) for picture in pictures])
+    frame_of = {i: _sized(_frame(picture, pool), rendering) for i, picture in zip(once, pictures, strict=True)}
+    frames = np.stack([frame_of[i] for i in ids])
     if not is_shown or face.window is None:
         return frames
     face.window.show(frames[0])
@@ -37,15 +39,18 @@ def draw(face: EnvPool, env_ids: int | Sequence[int] | None, camera_id: int | No
 
 
 def _camera(face: EnvPool, camera_id: int | None) -> tuple[int, ...]:
-    """The camera to draw from, as an argument, if it is not the one that the pool was made with."""
+    """The camera to draw from, as an argument, if it is not the one that the pool was made with.
+
+    An env without cameras has one view, whichever is asked for.
+    """
     if camera_id in (None, face.spec.settings.rendering.camera_id):
         return ()
     task = face.spec.task
     options = task.options()[0]
     if "camera_id" in options and task.is_native:
         return (int(camera_id),)
-    if camera_id in (-1, 0) and not {"camera_id", "render_camera_id"} & options.keys():
-        return ()  # there is only one view
+    if not {"camera_id", "render_camera_id"} & options.keys():
+        return ()
     raise ArgumentError("camera_id: a camera is chosen when the pool is made, with render_camera_id")
 
 

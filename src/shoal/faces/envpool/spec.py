@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
 from dataclasses import replace
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
+from gymnasium.spaces import Box
 
 from shoal.adapters import adapt, describe
 from shoal.envs.box2d import is_box2ds
@@ -21,7 +23,7 @@ from shoal.recipes import recipe_for
 from shoal.spec import Field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gymnasium import Space
 
@@ -38,14 +40,28 @@ _FLAGS = ("terminated",)  # whole numbers that are 0 or 1
 _TOLD_ANYWAY = ("elapsed_step", "discount")  # for every env, whether or not it counts and discounts itself
 
 
+class _ConfigType:
+    """The type of a class's configs, made when it is first asked for: an env may have to be built to know them."""
+
+    def __get__(self, spec: EnvSpec | None, kind: type[EnvSpec]) -> Any:
+        if kind is EnvSpec:
+            return self
+        spec = EnvSpec(kind.task, {}) if spec is None else spec
+        defaults = {**read(kind.task, {}).config, "batch_size": 0, "max_num_players": spec.num_players}
+        kind.gen_config = _config_type(_fields(defaults), defaults.values())
+        return kind.gen_config
+
+
 class EnvSpec:
     """The config, spaces and arrays of a pool, made by ``make_spec`` or read from a pool.
 
-    It can be pickled, and ``make`` takes it in place of a task id.
+    It can be pickled, and ``make`` takes it in place of a task id. Specs of a task are of one class, such as
+    ``CartPoleEnvSpec``.
 
     Attributes:
+        gen_config: The type of ``config``: a namedtuple with the task's defaults, an attribute of the class.
         found: The task that was asked for.
-        task: The task that is made: ``found`` as the engine serves it.
+        task: The task that is made: ``found`` as the engine serves it; an attribute of the class.
         given: The keyword arguments that it is made with.
         settings: The same arguments, checked and completed.
 
@@ -55,9 +71,15 @@ class EnvSpec:
         reset_returns_info: The value of ``gym_reset_return_info`` if it is not given.
     """
 
+    task: Task
+    gen_config: Any = _ConfigType()
+
+    def __new__(cls, found: Task, given: Mapping[str, Any], reset_returns_info: bool = True) -> EnvSpec:
+        """A spec of the class that belongs to the task."""
+        return super().__new__(_class_of(found.serving(given.get("engine", "auto"), given)))
+
     def __init__(self, found: Task, given: Mapping[str, Any], reset_returns_info: bool = True) -> None:
         self.found = found
-        self.task = found.serving(given.get("engine", "auto"), given)
         self.settings: Settings = read(self.task, {"gym_reset_return_info": reset_returns_info, **given})
         self.given = dict(given)
         self._reset_returns_info = reset_returns_info
@@ -70,17 +92,13 @@ class EnvSpec:
 
     # ------------------------------------------------------------------ config
 
-    @cached_property
-    def gen_config(self) -> Any:
-        """The type of ``config``: a namedtuple with the task's defaults."""
-        defaults = {**self.settings.config, **read(self.task, {}).config, "max_num_players": self._num_players}
-        names = [name.replace(".", "_") for name in defaults]
-        return namedtuple("Config", names, rename=True, defaults=defaults.values())
-
     @property
     def config(self) -> Any:
         """All keys and values, as a namedtuple."""
-        make = self.gen_config  # first: it asks the env for what the settings lack
+        make, _ = self.gen_config, self.num_players  # an env that is asked for its players completes the settings
+        fields = _fields(self.settings.config)
+        if fields != make._fields:  # an env may take options that it does not name, or for which it has no default
+            make = _config_type(fields)
         return make(*self.settings.config.values())
 
     @property
@@ -189,7 +207,7 @@ class EnvSpec:
         return core
 
     @property
-    def _num_players(self) -> int:
+    def num_players(self) -> int:
         """How many play in one env. An env is built to find out only if there is no other way."""
         is_single = self.task.is_compiled or self.task.is_native or isinstance(self.task.env, RegisteredSpec)
         return 1 if is_single else max(1, len(self.core.players))
@@ -202,7 +220,11 @@ class EnvSpec:
     @cached_property
     def observation_form(self) -> Form:
         """How observations are handed out."""
-        return form_of(player_spec(self.core).observation.space)
+        space = player_spec(self.core).observation.space
+        if is_box2ds(self.task.env) and space.dtype == np.float32:
+            # Landers and walkers leave the bounds that Gymnasium names, and EnvPool names none.
+            space = Box(-np.inf, np.inf, space.shape, np.float32)
+        return form_of(space)
 
     @cached_property
     def info_fields(self) -> tuple[Field, ...]:
@@ -225,6 +247,39 @@ class EnvSpec:
 
     def __repr__(self) -> str:
         return f"EnvSpec({self.task.id}, {', '.join(f'{k}={v!r}' for k, v in self.settings.config.items())})"
+
+
+_classes: dict[str, type[EnvSpec]] = {}
+
+
+def _class_of(task: Task) -> type[EnvSpec]:
+    """The class of a task's specs, the same for all of them."""
+    known = _classes.get(task.id)
+    if known is None or not _is_same(known.task, task):
+        own = {"task": task, "__doc__": EnvSpec.__doc__, "__module__": EnvSpec.__module__}
+        known = _classes[task.id] = type(f"{stem_of(task.id)}EnvSpec", (EnvSpec,), own)
+    return known
+
+
+def _is_same(task: Task, other: Task) -> bool:
+    try:
+        return task == other
+    except ValueError:  # there are arrays among the options
+        return False
+
+
+def stem_of(task_id: str) -> str:
+    """``"phys2d/CartPole-v1"`` as ``CartPole``."""
+    name = re.sub(r"-v\d+$", "", task_id.rpartition("/")[2])
+    return re.sub(r"\W", "", name)
+
+
+def _config_type(fields: tuple[str, ...], defaults: Iterable[Any] = ()) -> Any:
+    return namedtuple("Config", fields, rename=True, defaults=defaults)
+
+
+def _fields(config: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(name.replace(".", "_") for name in config)
 
 
 def _describe_field(field: Field) -> ArraySpec:
