@@ -106,10 +106,10 @@ def test_the_frame_skip_that_is_shown_is_dm_controls(domain: str) -> None:
 
 def test_a_control_timestep_of_the_users_own_is_left_alone() -> None:
     own = {"environment_kwargs": {"control_timestep": 0.05}}
-    spec = shoal.make_spec(WALKER, **own)
+    spec = shoal.make_spec("dm_control/cheetah-run", **own)  # a domain that leaves it to the model, which has 0.01
     assert spec.config.frame_skip is None
     with shoal.make_gymnasium(spec, engine="serial") as envs:
-        assert [env._n_sub_steps for env in envs.pool.get_attr("env")] == [20]
+        assert [env._n_sub_steps for env in envs.pool.get_attr("env")] == [5]
 
 
 # ---------------------------------------------------------------------- ends
