@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from tensor_envs import Reader, Story, Walk, assert_same
 from tensordict import LazyStackedTensorDict, TensorDict
+from torchrl_cases import Counter
 
 from shoal.errors import ShoalError
 from shoal.faces.torchrl import AsyncEnvPool, GymEnv, SerialEnv, ThreadingAsyncEnvPool
@@ -480,3 +482,13 @@ def test_a_closed_pool_says_so(pool: Callable[..., AsyncEnvPool]) -> None:
     for call in (lambda: env.async_step_send(td), env.async_step_recv, env.reset):
         with pytest.raises(RuntimeError, match="closed"):
             call()
+
+
+def test_data_that_does_not_say_for_whom_it_is() -> None:
+    with closing(AsyncEnvPool([Counter] * 3)) as pool:
+        pool.reset()
+        actions = TensorDict({"action": torch.zeros(2, 1, dtype=torch.int64)}, [2])
+        with pytest.raises(KeyError, match="cannot be told which envs it is for"):
+            pool.async_step_send(actions)
+        with pytest.raises(RuntimeError, match="3 envs are named"):
+            pool.async_step_send(actions, env_index=[0, 1, 2])

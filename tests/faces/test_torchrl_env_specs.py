@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torchrl_cases import BOOL, I64, Adder, Counter, Flags, TwoAgents
 
 from shoal.errors import TensorEnvError
@@ -227,8 +228,31 @@ def test_envs_are_modules_and_can_be_copied() -> None:
 def test_calling_an_env_says_what_to_do() -> None:
     with pytest.raises(NotImplementedError, match="a function that builds one"):
         Counter()(None)
-    with pytest.raises(NotImplementedError, match="no _reset"):
-        EnvBase().reset()
+
+
+class Seedless(EnvBase):
+    def _reset(self, tensordict: Any = None, **kwargs: Any) -> TensorDict:
+        return TensorDict()
+
+    def _step(self, tensordict: Any) -> TensorDict:
+        return TensorDict()
+
+
+@pytest.mark.parametrize("kind", [EnvBase, Seedless])
+def test_a_class_that_lacks_what_an_env_needs_has_no_instances(kind: type[EnvBase]) -> None:
+    with pytest.raises(TypeError, match="_set_seed"):
+        kind()
+
+
+@pytest.mark.parametrize("name", ["_input_spec", "_output_spec", "_action_spec"])
+def test_specs_are_not_set_behind_the_checks(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"set {name[1:]} instead"):
+        setattr(Counter(), name, Composite())
+
+
+def test_a_spec_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Counter\.action_spec: expected a spec, got 3"):
+        Counter().action_spec = 3  # type: ignore[assignment]
 
 
 def test_only_the_state_may_be_nothing() -> None:

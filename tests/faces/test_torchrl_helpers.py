@@ -311,3 +311,10 @@ def test_every_name_of_the_table_is_there() -> None:
 def test_non_tensor_data_is_carried_as_it_is() -> None:
     td = TensorDict({"x": NonTensorData("a"), "next": {"y": NonTensorData({"b": 1})}})
     assert step_mdp(td)["y"] == {"b": 1}
+
+
+def test_ids_that_are_asked_for_and_not_there_follow_from_the_flags() -> None:
+    rollout = Counter(limit=3).rollout(7, break_when_any_done=False)
+    parts = split_trajectories(rollout, trajectory_key="number")
+    assert parts["number"].tolist() == [[0, 0, 0], [1, 1, 1], [2, 0, 0]]
+    assert "traj_ids" not in parts

@@ -121,6 +121,9 @@ def test_specs_are_taken_without_the_batch_of_their_env(source: tuple[int, ...])
             super().__init__(TensorDictModule(lambda c: (c + 1, c), in_keys=["count"], out_keys=["count", "reward"]))
             self.set_specs_from_env(Counter(batch_size=source))
 
+        def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+            return TensorDict({"count": torch.zeros(1)})
+
     env = Model()
     assert env.observation_spec["count"].shape == env.action_spec.shape == (1,)
     assert env.done_keys == ["done", "terminated"]

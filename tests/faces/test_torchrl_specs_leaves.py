@@ -475,3 +475,38 @@ def test_a_dim_that_is_not_there_does_not_become_any_size(spec: Any, dim: int) -
     with pytest.raises(ValueError, match="dim"):
         spec.make_neg_dim(dim)
     assert spec.shape == shape
+
+
+def test_numbers_of_outcomes_have_the_shape_of_the_spec() -> None:
+    spec = MultiCategorical((3, 2), shape=(4, 2))
+    assert spec.nvec.tolist() == [[3, 2]] * 4
+    assert MultiCategorical((3, 2)).expand(4, 2).nvec.shape == (4, 2)
+    assert spec[0].nvec.tolist() == [3, 2]
+
+
+def test_one_choice_is_looked_up_in_every_row_of_a_table() -> None:
+    spec = OneHot(3)
+    assert spec.index(spec.encode(2), torch.arange(6).view(2, 3)).tolist() == [[2], [5]]
+
+
+def test_a_domain_that_is_given_decides_about_the_class() -> None:
+    whole = Bounded(0, 1, shape=(2,), domain="discrete")
+    assert isinstance(whole, BoundedDiscrete)
+    assert whole.dtype is torch.float32
+    assert isinstance(whole.clone(), BoundedDiscrete)
+    assert isinstance(Bounded(0, 1, shape=(2,), dtype=torch.int64, domain="continuous"), BoundedContinuous)
+    assert isinstance(Unbounded((2,), domain="discrete"), UnboundedDiscrete)
+
+
+def test_a_choice_that_does_not_exist_is_an_error_of_both_kinds() -> None:
+    for kind in (AssertionError, RuntimeError):
+        with pytest.raises(kind, match="is not among the 3 choices"):
+            MultiOneHot((3, 2)).encode([3, 1])
+
+
+def test_specs_side_by_side_as_numpy() -> None:
+    spec = torch.stack([Categorical(2, shape=(1,)), Categorical(4, shape=(1,))], 0)
+    assert spec.dim == 0
+    assert spec.to_numpy(torch.tensor([[1], [2]])).tolist() == [[1], [2]]
+    apart = torch.stack([Unbounded((2,)), Unbounded((3,))], 0)
+    assert [len(part) for part in apart.to_numpy([torch.zeros(2), torch.zeros(3)])] == [2, 3]

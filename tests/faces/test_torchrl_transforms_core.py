@@ -737,3 +737,37 @@ def test_random_actions_keep_to_the_mask() -> None:
     assert env.base_env.action_spec.mask is None
     with pytest.raises(ValueError, match="takes no mask"):
         TransformedEnv(Adder(), ActionMask()).action_spec  # noqa: B018
+
+
+class Difference(Transform):
+    """How much the count has grown since the last look, remembered outside the data."""
+
+    def __init__(self) -> None:
+        super().__init__(in_keys=["count"], out_keys=["grown"])
+        self.last: Any = None
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        count = next_tensordict["count"]
+        next_tensordict["grown"] = count - self.last
+        self.last = count
+        return next_tensordict
+
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        self.last = tensordict_reset["count"]
+        tensordict_reset["grown"] = torch.zeros_like(self.last)
+        return tensordict_reset
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        observation_spec["grown"] = observation_spec["count"].clone()
+        return observation_spec
+
+
+def test_transforms_see_the_rows_that_a_partial_reset_leaves_alone_as_they_are() -> None:
+    env = TransformedEnv(Counter(limit=99, batch_size=(2,)), Difference())
+    td = env.reset()
+    for _ in range(3):
+        td = env.step_mdp(env.rand_step(td))
+    td["_reset"] = torch.tensor([[True], [False]])
+    td = env.reset(td)
+    assert td["count"].tolist() == [[0], [3]]
+    assert env.rand_step(td)["next", "grown"].tolist() == [[1], [1]]

@@ -12,7 +12,9 @@ from transform_cases import Machine
 
 from shoal.faces.torchrl import (
     ActionDiscretizer,
+    ActionMask,
     BinarizeReward,
+    Bounded,
     CatFrames,
     CatTensors,
     CenterCrop,
@@ -22,6 +24,7 @@ from shoal.faces.torchrl import (
     DoubleToFloat,
     DTypeCastTransform,
     EndOfLifeTransform,
+    EnvBase,
     EnvCreator,
     ExcludeTransform,
     FlattenObservation,
@@ -47,6 +50,7 @@ from shoal.faces.torchrl import (
     TrajCounter,
     Transform,
     TransformedEnv,
+    Unbounded,
     UnsqueezeTransform,
     VecNorm,
     VecNormV2,
@@ -554,3 +558,50 @@ def test_hashes_are_inverted_at_resets(chained: bool) -> None:
     assert ints(following["hash"]) == [35]
     assert ints(env.reset(following.select("hash"))["x"]) == [5.0]
     assert ints(env.reset(TensorDict())["x"]) == [0.0]
+
+
+class Dial(EnvBase):
+    """An action without dims, which is its next observation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_spec = Bounded(-1.0, 1.0, shape=())
+        self.observation_spec = Composite(turned=Unbounded((1,)))
+
+    def _reset(self, tensordict: Any = None, **kwargs: Any) -> TensorDict:
+        return TensorDict({"turned": torch.zeros(1)})
+
+    def _step(self, tensordict: Any) -> TensorDict:
+        return TensorDict({"turned": tensordict["action"].reshape(1), "reward": torch.zeros(1)})
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("categorical", [True, False])
+def test_an_action_without_dims_is_one_choice(categorical: bool) -> None:
+    env = TransformedEnv(Dial(), ActionDiscretizer(5, categorical=categorical))
+    assert env.action_spec.shape == (() if categorical else (5,))
+    choice = torch.tensor(2) if categorical else torch.eye(5)[2].bool()
+    assert env.step(env.reset().set("action", choice))["next", "turned"].tolist() == [0.0]
+    check_env_specs(env)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: CatFrames(N=3, dim=-1, in_keys=["a"], padding="zeros"), RuntimeError),
+        (RewardClipping, RuntimeError),
+        (lambda: ActionMask(None, None), ValueError),  # type: ignore[arg-type]
+        (lambda: TransformedEnv(Adder(), ActionDiscretizer(5)).action_spec, TypeError),
+    ],
+)
+def test_arguments_that_make_no_sense_raise_what_torchrl_raises(make: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        make()
+
+
+def test_a_hash_of_unknown_origin_is_not_taken_for_nothing() -> None:
+    transform = Hash(in_keys=["t"], out_keys=["h"], in_keys_inv=["t"], out_keys_inv=["h"])
+    with pytest.raises(KeyError, match="not known"):
+        transform.inv(TensorDict({"h": torch.zeros(32, dtype=torch.uint8)}))

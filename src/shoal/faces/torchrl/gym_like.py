@@ -295,11 +295,15 @@ class GymLikeEnv(EnvWrapper):
 
     # ------------------------------------------------------------------ others
 
-    def fast_encoding(self) -> None:
-        """Cache what is needed to encode observations and rewards, so that it is not worked out at every step."""
+    def fast_encoding(self, mode: bool = True) -> None:
+        """Cache what is needed to encode observations and rewards, so that it is not worked out at every step.
+
+        Args:
+            mode: Whether to cache it, or to stop doing so.
+        """
         for spec in (*self.observation_spec.values(True, True), *self.full_reward_spec.values(True, True)):
             if spec is not None and not isinstance(spec, (Composite, NonTensor)):
-                spec.memoize_encode(True)
+                spec.memoize_encode(mode)
 
 
 def _owned(given: Any, read: Any) -> Any:

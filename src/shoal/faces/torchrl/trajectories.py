@@ -25,7 +25,8 @@ def split_trajectories(
     Args:
         rollout_tensordict: A rollout with time as its last dim.
         prefix: Where ``"mask"`` and ``"traj_ids"`` are written; by default where the ids were found.
-        trajectory_key: The key of the ids; by default ``"traj_ids"``, or that under ``"collector"``.
+        trajectory_key: The key of the ids; by default ``"traj_ids"``, or that under ``"collector"``. If there are none,
+            they follow from the flags, and are written there.
         done_key: The flag under ``"next"`` that ends a trajectory when there are no ids; by default any of ``"done"``,
             ``"terminated"`` and ``"truncated"``.
         as_nested: Return nested tensors of the true lengths, without a mask.
@@ -42,11 +43,10 @@ def split_trajectories(
     key = _ids_key(rollout_tensordict, trajectory_key)
     where = path_of(prefix) if prefix is not None else (() if key is None else path_of(key)[:-1])
     data = rollout_tensordict if rollout_tensordict.ndim > 1 else rollout_tensordict.unsqueeze(0)
-    if key is None:
+    ids = None if key is None else data.get(key, None)
+    if ids is None:
         ids = _ids_from_flags(data, done_key)
-        data = data.copy().set(key_of((*where, "traj_ids")), ids)
-    else:
-        ids = data.get(key)
+        data = data.copy().set(key_of((*where, "traj_ids")) if key is None else key, ids)
     ids = ids.reshape(-1, data.shape[-1])
     flat = data.reshape(-1)
     lengths = _run_lengths(ids)

@@ -89,7 +89,7 @@ def addressed(td: TensorDictBase | None, env_index: Any, env_dims: int, count: i
         ids = [int(i) for i in env_index]
     _check(ids, count)
     if td is not None and td.batch_size[0] != len(ids):
-        raise ActionError(f"env_index: {len(ids)} envs are named, and the TensorDict has {td.batch_size[0]} rows")
+        raise _WrongNumber(f"env_index: {len(ids)} envs are named, and the TensorDict has {td.batch_size[0]} rows")
     return Address(ids, td, is_alone=False)
 
 
@@ -106,11 +106,21 @@ class _NoSuchEnv(ArgumentError, IndexError):
     """A number that no env has."""
 
 
+class _NoIndex(ActionError, KeyError):
+    """Data that does not say for which envs it is."""
+
+    __str__ = Exception.__str__  # a KeyError shows its text as a repr
+
+
+class _WrongNumber(ActionError, RuntimeError):
+    """Data for another number of envs than are named."""
+
+
 def _indices_in(td: TensorDictBase) -> list[int]:
     """The numbers that the rows of a TensorDict carry, as objects or as a tensor."""
     found = td.get(INDEX, None)
     if found is None:
-        raise ActionError(
+        raise _NoIndex(
             f"env_index: the TensorDict has no {INDEX!r}, so it cannot be told which envs it is for; pass env_index"
         )
     rows = td.batch_size[0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.errors import ArgumentError, TensorEnvError
+from shoal.errors import ArgumentError, TensorEnvError, WrongType
 from shoal.faces.torchrl.batched.group import EnvGroup
 from shoal.faces.torchrl.batched.members import Members
 
@@ -211,7 +211,7 @@ class BatchedEnv(EnvGroup):
         if not self.is_closed:
             raise TensorEnvError("configure_parallel: the envs run already; close() them first")
         if others:
-            raise ArgumentError(f"configure_parallel: unknown options {sorted(others)}")
+            raise WrongType(f"configure_parallel: unknown options {sorted(others)}")
         if shared_memory and memmap:
             raise TensorEnvError("shared_memory, memmap: only one of the two can be True")
         given = {

@@ -7,6 +7,7 @@ the options that every env class takes, whether its constructor lists them or no
 from __future__ import annotations
 
 import inspect
+from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
 from shoal.faces.torchrl.env.keys import path_of
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 OPTIONS = ("spec_locked", "auto_reset", "auto_reset_replace", "policy", "compile")
 
 
-class EnvMeta(type):
-    """The metaclass of envs: see the module's docstring."""
+class EnvMeta(ABCMeta):
+    """The metaclass of envs: see above. A class that lacks a method that envs need has no instances."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build an env, and finish it."""

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 
-from shoal.errors import ArgumentError, SpecError, TensorEnvError
+from shoal.errors import ArgumentError, SpecError, TensorEnvError, WrongType
 from shoal.faces.torchrl.env.done import complete_done_spec, done_levels
 from shoal.faces.torchrl.env.keys import NestedKey, Path, leaf_keys
 from shoal.faces.torchrl.env.spec_fields import FullSpecField, KeysField, LeafSpecField, UnbatchedField
-from shoal.faces.torchrl.specs import Categorical, Composite, Unbounded
+from shoal.faces.torchrl.specs import Categorical, Composite, TensorSpec, Unbounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from shoal.faces.torchrl.specs import TensorSpec
 
 T = TypeVar("T")
 
@@ -34,7 +32,9 @@ _GROUP_OF = {
 }
 _LEAF_NAME = {"full_action_spec": "action", "full_reward_spec": "reward", "full_observation_spec": "observation"}
 # Names under which other dialects keep their specs; here they would be ignored.
-_RESERVED = frozenset({"_action_spec", "_reward_spec", "_done_spec", "_observation_spec", "_state_spec"})
+_RESERVED = frozenset(
+    {f"_{name}_spec" for name in ("action", "reward", "done", "observation", "state", "input", "output")}
+)
 
 
 class EnvSpecs(nn.Module):
@@ -228,7 +228,9 @@ class EnvSpecs(nn.Module):
         if value is None:
             raise SpecError(f"{where}: expected a spec, got None")
         if name == "full_state_spec" and not isinstance(value, Composite):
-            raise _NoComposite(f"{where}: expected a Composite, got {type(value).__name__}")
+            raise WrongType(f"{where}: expected a Composite, got {type(value).__name__}")
+        if not isinstance(value, TensorSpec):
+            raise WrongType(f"{where}: expected a spec, got {value!r}")
         size = self.batch_size
         if value.shape[: len(size)] != size:
             raise SpecError(
@@ -385,10 +387,6 @@ class EnvSpecs(nn.Module):
                             f"{type(self).__name__}: {key!r} is in both {seen[key]} and {name}; rename one of them"
                         )
                     seen[key] = name
-
-
-class _NoComposite(ArgumentError, TypeError):
-    """A spec that has to be a Composite is a leaf."""
 
 
 class _SeveralKeys(ArgumentError, KeyError):

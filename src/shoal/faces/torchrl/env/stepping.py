@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABCMeta, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.env.keys import NestedKey
 
 
-class Stepping(EnvSpecs):
+class Stepping(EnvSpecs, metaclass=ABCMeta):
     """Reset and step of `EnvBase`.
 
     Attributes:
@@ -37,17 +38,17 @@ class Stepping(EnvSpecs):
 
     # -- what a subclass defines --------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
         """Begin an episode, and return its first observations in a new TensorDict."""
-        raise NotImplementedError(f"{type(self).__name__} has no _reset")
 
+    @abstractmethod
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Make a step, and return what follows (observations, reward, done flags) in a new TensorDict."""
-        raise NotImplementedError(f"{type(self).__name__} has no _step")
 
+    @abstractmethod
     def _set_seed(self, seed: int | None) -> Any:
         """Seed whatever is random in the env."""
-        raise NotImplementedError(f"{type(self).__name__} has no _set_seed")
 
     @property
     def supports_set_state(self) -> bool:
@@ -87,6 +88,22 @@ class Stepping(EnvSpecs):
         Returns:
             ``tensordict``, or a new TensorDict when there was none.
         """
+        return self._start_episodes(tensordict, set_state, select_reset_only, kwargs)
+
+    def _start_episodes(
+        self,
+        tensordict: TensorDictBase | None,
+        set_state: bool | None,
+        select_reset_only: bool,
+        kwargs: dict[str, Any],
+        *,
+        keeps_absent: bool = False,
+    ) -> TensorDictBase:
+        """What `reset` returns.
+
+        With ``keeps_absent``, entries that were not there are not made zero in rows that a mask leaves out, but are
+        what ``_reset`` has returned: the env's own, where it knows them.
+        """
         plan = self._plan()
         masks: masking.Masks = []
         if tensordict is not None:
@@ -105,7 +122,8 @@ class Stepping(EnvSpecs):
             self._check_running(fresh, masks, plan)
         if tensordict is not None:
             if masks:
-                fresh = masking.keep_unreset(fresh, tensordict, masks, plan)
+                known = fresh.copy().update(tensordict) if keeps_absent else tensordict
+                fresh = masking.keep_unreset(fresh, known, masks, plan)
             fresh = tensordict.update(fresh)
         masking.drop_reset_masks(fresh)
         return fresh

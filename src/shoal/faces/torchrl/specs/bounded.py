@@ -100,9 +100,9 @@ class Bounded(TensorSpec):
     def _settle(self) -> None:
         super()._settle()
         continuous = is_float(self._kind)
-        if type(self) in (Bounded, BoundedContinuous, BoundedDiscrete):
-            self.__class__ = BoundedContinuous if continuous else BoundedDiscrete
         self.domain = self._domain or ("continuous" if continuous else "discrete")
+        if type(self) in (Bounded, BoundedContinuous, BoundedDiscrete):
+            self.__class__ = BoundedDiscrete if self.domain == "discrete" else BoundedContinuous
         self._seen = None
 
     def _bounds(self) -> _Bounds:

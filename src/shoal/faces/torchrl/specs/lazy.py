@@ -34,6 +34,11 @@ class SideBySide(TensorSpec):
         self._members = list(specs)
         self.stack_dim = shapes.wrap_dim(dim, min(spec.ndim for spec in specs) + 1, "stack")
 
+    @property
+    def dim(self) -> int:
+        """The dim along which the members are stacked."""
+        return self.stack_dim
+
     @property  # type: ignore[misc]  # it follows from those of the members
     def shape(self) -> torch.Size:
         """The shape of the members, -1 where they differ, with the number of members at ``stack_dim``."""

@@ -52,47 +52,53 @@ class MultiCategorical(TensorSpec):
         self._dtype = torch.int64 if dtype is None else dtype
         self.domain = "discrete"
         counts = torch.as_tensor(nvec, dtype=torch.int64, device=self.device)
-        self.nvec = counts.reshape(1) if counts.ndim == 0 else counts
-        self._shape = self.nvec.shape if shape is None else as_size(shape)
+        # The numbers of outcomes in one row, where all rows have the same.
+        self._counts = counts.reshape(1) if counts.ndim == 0 else counts
+        self._shape = self._counts.shape if shape is None else as_size(shape)
         self._check_shape(self._shape)
-        self._nvec = self.nvec.expand(concrete(self._shape))
+        self._nvec = self._counts.expand(concrete(self._shape))
         self.remove_singleton = remove_singleton
         self.mask: torch.Tensor | None = None
         self._settle()
         self.update_mask(mask)
 
+    @property
+    def nvec(self) -> torch.Tensor:
+        """How many outcomes each element has, in the shape of the spec."""
+        return self._nvec
+
     def _check_shape(self, shape: torch.Size) -> None:
-        if shape[-1:] != self.nvec.shape[-1:]:
-            raise ValueError(f"{self.nvec.shape[-1]} numbers of outcomes for a spec of shape {tuple(shape)}")
+        if shape[-1:] != self._counts.shape[-1:]:
+            raise ValueError(f"{self._counts.shape[-1]} numbers of outcomes for a spec of shape {tuple(shape)}")
 
     def _in_shape(self, shape: torch.Size) -> Self:
-        return self._with_tensors(lambda tensor: tensor, _shape=shape, _nvec=self.nvec.expand(concrete(shape)))
+        return self._with_tensors(lambda tensor: tensor, _shape=shape, _nvec=self._counts.expand(concrete(shape)))
 
     def _settle(self) -> None:
         super()._settle()
         counts = self._nvec
         while counts.ndim > 1 and bool((counts == counts[:1]).all()):
             counts = counts[0]
-        self.nvec = counts
+        self._counts = counts
         self.space = BoxList.from_nvec(counts)
         self._drops_last = self.remove_singleton and tuple(self.shape) == (1,)
 
     def update_mask(self, mask: torch.Tensor | None) -> None:
         """Allow only some outcomes from now on; None allows all."""
-        if mask is not None and self.nvec.ndim > 1:
+        if mask is not None and self._counts.ndim > 1:
             raise ValueError("a mask needs the same numbers of outcomes in all rows")
-        self.mask = checked_mask(mask, torch.Size([*self.shape[:-1], int(self.nvec.sum())]), self.device)
+        self.mask = checked_mask(mask, torch.Size([*self.shape[:-1], int(self._counts.sum())]), self.device)
 
     def _masks(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        masks: tuple[torch.Tensor, ...] = mask.split(self.nvec.tolist(), -1)
+        masks: tuple[torch.Tensor, ...] = mask.split(self._counts.tolist(), -1)
         return masks
 
     def split(self) -> list[Categorical]:
         """One spec per element along the last dim."""
-        masks = [None] * len(self._flat_nvec()) if self.mask is None else self._masks(self.mask)
+        masks = [None] * len(self._flat_counts()) if self.mask is None else self._masks(self.mask)
         return [
             Categorical(n, shape=self.shape[:-1], device=self.device, dtype=self._kind, mask=mask)
-            for n, mask in zip(self._flat_nvec(), masks, strict=True)
+            for n, mask in zip(self._flat_counts(), masks, strict=True)
         ]
 
     def __getitem__(self, index: Any) -> MultiCategorical:
@@ -156,18 +162,18 @@ class MultiCategorical(TensorSpec):
 
     def cardinality(self) -> torch.Tensor:
         """The number of combinations, as a tensor."""
-        return self.nvec.prod()
+        return self._counts.prod()
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
         """All combinations, the last element changing fastest."""
-        ranges = [torch.arange(int(n), device=self.device) for n in self.nvec.reshape(-1)]
+        ranges = [torch.arange(int(n), device=self.device) for n in self._counts.reshape(-1)]
         if use_mask and self.mask is not None:
             if self.mask.ndim > 1:
                 raise RuntimeError("values can be listed with a mask only when there is one mask for all rows")
             ranges = [values[mask] for values, mask in zip(ranges, self._masks(self.mask), strict=True)]
-        rows = torch.cartesian_prod(*ranges).reshape(-1, *self.nvec.shape).to(self.dtype)
+        rows = torch.cartesian_prod(*ranges).reshape(-1, *self._counts.shape).to(self.dtype)
         size = self._full_shape(None)
-        return rows.reshape(-1, *[1] * (len(size) - self.nvec.ndim), *self.nvec.shape).expand(-1, *size).clone()
+        return rows.reshape(-1, *[1] * (len(size) - self._counts.ndim), *self._counts.shape).expand(-1, *size).clone()
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """The entries along the last dim of a tensor that the outcomes point at, each of them into the whole tensor."""
@@ -181,13 +187,13 @@ class MultiCategorical(TensorSpec):
         """Outcomes as one-hot vectors of bools, concatenated along the last dim."""
         if safe:
             self.assert_is_in(val)
-        counts = self._flat_nvec()
+        counts = self._flat_counts()
         columns = zip(val.unbind(-1), counts, strict=True)
         return torch.cat([torch.nn.functional.one_hot(column.long(), n) for column, n in columns], -1).bool()
 
     def to_one_hot_spec(self) -> MultiOneHot:
         """The same outcomes as one-hot vectors."""
-        counts = self._flat_nvec()
+        counts = self._flat_counts()
         shape = (*self.shape[:-1], sum(counts))
         return MultiOneHot(counts, shape=shape, device=self.device, mask=self.mask)
 
@@ -201,10 +207,12 @@ class MultiCategorical(TensorSpec):
         """The spec itself."""
         return self
 
-    def _flat_nvec(self) -> list[int]:
-        if self.nvec.ndim > 1:
-            raise ValueError(f"one-hot vectors need the same numbers of outcomes in all rows, got {self.nvec.tolist()}")
-        return [int(n) for n in self.nvec]
+    def _flat_counts(self) -> list[int]:
+        if self._counts.ndim > 1:
+            raise ValueError(
+                f"one-hot vectors need the same numbers of outcomes in all rows, got {self._counts.tolist()}"
+            )
+        return [int(n) for n in self._counts]
 
 
 class MultiOneHot(TensorSpec):

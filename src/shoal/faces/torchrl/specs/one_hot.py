@@ -18,6 +18,10 @@ from shoal.faces.torchrl.specs.shapes import as_size
 _LARGEST_TABLE = 256
 
 
+class _NoSuchChoice(AssertionError, RuntimeError):
+    """A choice that is not between 0 and n - 1."""
+
+
 class OneHot(TensorSpec):
     """The last dim is a vector of n elements, one of them 1 and the others 0.
 
@@ -158,7 +162,7 @@ class OneHot(TensorSpec):
         else:
             outside = bool(((choice < 0) | (choice >= self._n)).any())
         if outside:
-            raise AssertionError(f"{choice.tolist()} is not among the {self._n} choices of OneHot")
+            raise _NoSuchChoice(f"{choice.tolist()} is not among the {self._n} choices of OneHot")
         return self._vectors_of(choice.to(self.device))
 
     def _registered(self, val: Any) -> int:
@@ -191,8 +195,10 @@ class OneHot(TensorSpec):
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """The entries along the last dim of a tensor that the vectors point at."""
-        choice = self.to_categorical(index).unsqueeze(-1)
-        return tensor_to_index.expand(*choice.shape[:-1], tensor_to_index.shape[-1]).gather(-1, choice)
+        choice = self.to_categorical(index)
+        lead = torch.broadcast_shapes(choice.shape, tensor_to_index.shape[:-1])
+        rows = tensor_to_index.expand(*lead, tensor_to_index.shape[-1])
+        return rows.gather(-1, choice.expand(lead).unsqueeze(-1))
 
     def to_categorical(self, val: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """One-hot vectors as integers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from shoal.faces.torchrl.nesting import nested_tensor
@@ -93,6 +94,13 @@ class Stacked(SideBySide):
 
     def _each(self, val: Any, change: Callable[[TensorSpec, Any], Any]) -> Any:
         return self._stack_values([change(member, part) for member, part in self._parts_for(val)])
+
+    def to_numpy(self, val: Any, safe: bool | None = None) -> Any:
+        """The parts of a value as numpy: in one array if their shapes are equal, else in a tuple."""
+        parts = super().to_numpy(val, safe)
+        dim = self.stack_dim + (val.ndim - len(self.shape) if isinstance(val, torch.Tensor) else 0)
+        forms = {np.shape(part) for part in parts}
+        return np.stack(parts, dim) if len(forms) == 1 and dim <= len(forms.pop()) else parts
 
     def type_check(self, value: Any, key: Any = None) -> None:
         """Raise a TypeError unless each part has the dtype of its member."""

@@ -49,9 +49,9 @@ class Unbounded(TensorSpec):
         super()._settle()
         kind = self._kind
         continuous = is_float(kind)
-        if type(self) in (Unbounded, UnboundedContinuous, UnboundedDiscrete):
-            self.__class__ = UnboundedContinuous if continuous else UnboundedDiscrete
         self.domain = self._domain or ("continuous" if continuous else "discrete")
+        if type(self) in (Unbounded, UnboundedContinuous, UnboundedDiscrete):
+            self.__class__ = UnboundedDiscrete if self.domain == "discrete" else UnboundedContinuous
         low, high = _limits(kind)
         size = concrete(self.shape)
         bounds = torch.tensor([low, high], dtype=self.dtype, device=self.device)

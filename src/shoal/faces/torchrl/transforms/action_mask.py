@@ -23,6 +23,8 @@ class ActionMask(Transform):
     """
 
     def __init__(self, action_key: NestedKey = "action", mask_key: NestedKey = "action_mask") -> None:
+        if not isinstance(action_key, (str, tuple)) or not isinstance(mask_key, (str, tuple)):
+            raise ArgumentError(f"ActionMask: action_key and mask_key are keys, got {action_key!r} and {mask_key!r}")
         super().__init__(in_keys=[action_key, mask_key], out_keys=[])
         self.action_key = action_key
         self.mask_key = mask_key

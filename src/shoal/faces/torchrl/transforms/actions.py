@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.errors import ArgumentError, StateError
-from shoal.faces.torchrl.specs import Bounded, Composite, MultiCategorical, MultiOneHot
+from shoal.errors import ArgumentError, StateError, WrongType
+from shoal.faces.torchrl.specs import Bounded, Categorical, Composite, MultiCategorical, MultiOneHot
 from shoal.faces.torchrl.transforms.base import Transform
 
 if TYPE_CHECKING:
@@ -85,11 +85,11 @@ class ActionDiscretizer(Transform):
             raise ArgumentError(
                 f"ActionDiscretizer: {counts.numel()} num_intervals, and the last dim of {self.action_key!r} is {width}"
             )
-        return counts.expand(width)
+        return counts.expand(width) if leaf.shape else counts.reshape(())
 
     def _checked(self, leaf: Any) -> Bounded:
         if not isinstance(leaf, Bounded) or not bool(leaf.low.isfinite().all() and leaf.high.isfinite().all()):
-            raise ArgumentError(
+            raise WrongType(
                 f"ActionDiscretizer: {self.action_key!r} is {type(leaf).__name__}; only a bounded range can be divided"
             )
         return leaf
@@ -108,8 +108,9 @@ class ActionDiscretizer(Transform):
     def _inv_apply_transform(self, value: torch.Tensor) -> torch.Tensor:
         leaf, counts = self._known()
         if not self.categorical:
-            parts = value.split(counts.tolist(), -1)
+            parts = value.split(counts.reshape(-1).tolist(), -1)
             value = torch.stack([part.long().argmax(-1) for part in parts], -1)
+            value = value if leaf.shape else value.squeeze(-1)
         elif leaf.shape and value.ndim < len(leaf.shape):
             value = value.unsqueeze(-1)
         if self.sampling is Sampling.RANDOM:
@@ -143,12 +144,16 @@ class ActionDiscretizer(Transform):
         leaf = self._checked(action_spec[self.action_key])
         counts = self._counts(leaf)
         del action_spec[self.action_key]
-        if self.categorical:
-            made: TensorSpec = MultiCategorical(counts, shape=leaf.shape, device=leaf.device, remove_singleton=False)
-        else:
-            made = MultiOneHot(counts.tolist(), shape=(*leaf.shape[:-1], int(counts.sum())), device=leaf.device)
-        action_spec[self.out_action_key] = made
+        action_spec[self.out_action_key] = self._choices(leaf, counts)
         return action_spec
+
+    def _choices(self, leaf: Bounded, counts: torch.Tensor) -> TensorSpec:
+        if not self.categorical:
+            width, numbers = int(counts.sum()), counts.reshape(-1).tolist()
+            return MultiOneHot(numbers, shape=(*leaf.shape[:-1], width), device=leaf.device)
+        if not leaf.shape:
+            return Categorical(int(counts), shape=(), device=leaf.device)
+        return MultiCategorical(counts, shape=leaf.shape, device=leaf.device, remove_singleton=False)
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
         return next_tensordict

@@ -207,7 +207,7 @@ class ObservationNorm(Affine):
         if cat_dim is not None and cat_dim not in dims:
             raise ArgumentError(f"ObservationNorm.init_stats: cat_dim {cat_dim} is not among reduce_dim {dims}")
         if key is None and len(self.in_keys) > 1:
-            raise ArgumentError(f"ObservationNorm.init_stats: key must be one of {self.in_keys}, as there are several")
+            raise WrongArgument(f"ObservationNorm.init_stats: key must be one of {self.in_keys}, as there are several")
         name = self.in_keys[0] if key is None else key
         data = parent.rollout(num_iter, break_when_any_done=False).get(name)
         data = data if data.is_floating_point() else data.to(torch.get_default_dtype())

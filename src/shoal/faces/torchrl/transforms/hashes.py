@@ -10,6 +10,7 @@ from tensordict import TensorDictBase, is_non_tensor
 
 from shoal.errors import ArgumentError
 from shoal.faces.torchrl.specs import Composite, NonTensor, Unbounded
+from shoal.faces.torchrl.transforms.base import MissingEntry
 from shoal.faces.torchrl.transforms.keyed import KeyTransform
 
 if TYPE_CHECKING:
@@ -82,10 +83,17 @@ class Hash(KeyTransform):
         return tuple(torch.as_tensor(hash_tensor).reshape(-1).tolist())
 
     def get_input_from_hash(self, hash_tensor: torch.Tensor) -> Any:
-        """The input that a hash was made from; None if it is not known."""
+        """The input that a hash was made from.
+
+        Raises:
+            MissingEntry: If it is not known.
+        """
         if self.repertoire is None:
             raise ArgumentError("Hash: the way back from a hash needs a repertoire")
-        return self.repertoire.get(self.hash_to_repertoire_key(hash_tensor))
+        key = self.hash_to_repertoire_key(hash_tensor)
+        if key not in self.repertoire:
+            raise MissingEntry("Hash: the input of this hash is not known: it was not made by this transform")
+        return self.repertoire[key]
 
     # -- data ---------------------------------------------------------------------------------------------------------
 

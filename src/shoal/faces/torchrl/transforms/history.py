@@ -10,7 +10,7 @@ from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl.env.keys import NestedKey, path_of
 from shoal.faces.torchrl.env.masks import over
 from shoal.faces.torchrl.specs import Bounded
-from shoal.faces.torchrl.transforms.base import put
+from shoal.faces.torchrl.transforms.base import WrongArgument, put
 from shoal.faces.torchrl.transforms.keyed import KeyTransform, unbounded
 from shoal.faces.torchrl.transforms.rows import reset_mask, step_mask
 
@@ -186,7 +186,7 @@ class CatFrames(HistoryTransform):
         if dim >= 0:
             raise ArgumentError(f"CatFrames: dim is counted from the end, so that it fits any batch size; got {dim}")
         if padding not in ("same", "constant"):
-            raise ArgumentError(f"CatFrames: padding is 'same' or 'constant', got {padding!r}")
+            raise WrongArgument(f"CatFrames: padding is 'same' or 'constant', got {padding!r}")
         self.N = N
         self.dim = dim
         self.padding = padding

@@ -9,6 +9,7 @@ import torch
 from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl.env.keys import NestedKey, key_of, path_of
 from shoal.faces.torchrl.specs import Binary, Bounded, Composite, Unbounded
+from shoal.faces.torchrl.transforms.base import WrongArgument
 from shoal.faces.torchrl.transforms.declaring import declare, specs_of
 from shoal.faces.torchrl.transforms.following import FollowingTransform
 from shoal.faces.torchrl.transforms.keyed import KeyTransform
@@ -45,7 +46,7 @@ class RewardClipping(KeyTransform):
         out_keys: Keys | None = None,
     ) -> None:
         if clamp_min is None and clamp_max is None:
-            raise ArgumentError("RewardClipping: give clamp_min, clamp_max or both")
+            raise WrongArgument("RewardClipping: give clamp_min, clamp_max or both")
         super().__init__(in_keys=["reward"] if in_keys is None else in_keys, out_keys=out_keys)
         self.clamp_min = clamp_min
         self.clamp_max = clamp_max

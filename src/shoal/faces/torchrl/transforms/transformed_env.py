@@ -250,11 +250,13 @@ class TransformedEnv(EnvBase):
         return kwargs if set_state is None else {**kwargs, "set_state": set_state}
 
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
-        chain = self._chain
+        chain, set_state = self._chain, kwargs.pop("set_state", None)
         given = None if tensordict is None else tensordict.select(*self.reset_keys, *self.state_keys, strict=False)
         given = chain._reset_env_preprocess(given)
-        # A reset updates what it is given and takes the masks out, which transforms ask for.
-        fresh = self._base.reset(None if given is None else given.copy(), **kwargs)
+        # A reset updates what it is given and takes the masks out, which transforms ask for. They may also look at rows
+        # that are not reset, which are not to be zero for want of their data here.
+        shown = None if given is None else given.copy()
+        fresh = self._base._start_episodes(shown, set_state, False, kwargs, keeps_absent=True)
         return chain._reset(fresh.empty() if given is None else given, fresh)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
