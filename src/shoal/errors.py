@@ -5,7 +5,7 @@
     │   └── EnvCheckFailed    an env breaks a convention of DI-engine's dialect
     ├── ArgumentError         an argument of a call makes no sense (seed, options, batch size, engine name)
     │   ├── WrongSetting      a setting makes no sense, where DI-engine or EnvPool would fail an assertion
-    │   │   ├── UnknownKind   no manager has this name
+    │   │   ├── UnknownKind   nothing is registered under this name
     │   │   └── UnknownTask   no task has this id
     │   ├── MissingSetting    a config of DI-engine's dialect lacks a key
     │   ├── WrongType         an argument has the wrong type, or an unknown name
@@ -83,7 +83,7 @@ class WrongSetting(ArgumentError, AssertionError):
 
 
 class UnknownKind(WrongSetting, KeyError):
-    """No manager has this name."""
+    """Nothing is registered under this name."""
 
     __str__ = Exception.__str__  # a KeyError shows its text as a repr
 

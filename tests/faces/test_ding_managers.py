@@ -1080,3 +1080,52 @@ def test_a_timestep_is_a_namedtuple_of_four() -> None:
     assert timestep._replace(obs=5).obs == 5
     assert timestep.terminated
     assert timestep.truncated
+
+
+class Pair(Tally):
+    """Two agents, each with an info of its own."""
+
+    def step(self, action: Any) -> Any:
+        timestep = super().step(0 if action == 3 else action)
+        return timestep._replace(info=[{"agent": 0, "abnormal": action == 3}, {"agent": 1}])
+
+
+@every_form
+def test_infos_of_several_agents_are_passed_on(form: Any, launched: Any) -> None:
+    manager = launched(form, (2, 3), env=Pair, auto_reset=False)
+    timesteps = manager.step({0: 0, 1: 0})
+    assert [own["agent"] for own in timesteps[0].info] == [0, 1]
+    last = manager.step({0: 0, 1: 3})
+    assert last[0].done
+    assert (last[0].terminated, last[0].truncated) == (True, False)
+    assert manager.env_state_done(1) is False
+    assert 1 not in manager.ready_obs, "what the first agent calls abnormal is so for the env"
+
+
+class Named(Tally):
+    """Loses its name when it is closed."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.simulator = "s"
+
+    def close(self) -> None:
+        del self.simulator
+
+
+@every_form
+def test_attributes_are_there_after_another_launch(form: Any, launched: Any) -> None:
+    manager = launched(form, env=Named)
+    manager.close()
+    manager.launch()
+    assert manager.simulator == ["s", "s"]
+
+
+def test_a_manager_without_a_config_says_what_it_lacks(form: Any) -> None:
+    with pytest.raises(AttributeError):
+        form([Tally])
+
+
+def test_figures_need_a_folder(form: Any, launched: Any) -> None:
+    with pytest.raises(AssertionError, match="figure_path"):
+        launched(form).enable_save_figure(0, None)

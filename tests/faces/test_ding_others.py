@@ -131,7 +131,10 @@ def test_nobody_ready_is_no_rows(form: Any, keep: Any) -> None:
 
 @pytest.fixture(params=list(ChildType), ids=lambda kind: kind.name)
 def supervisor(request: pytest.FixtureRequest, keep: Any) -> Any:
-    return lambda *lengths, **options: keep(EnvSupervisor(request.param, tallies(*lengths), **options))
+    def make(*lengths: int, env: Any = Tally, **options: Any) -> Any:
+        return keep(EnvSupervisor(request.param, tallies(*lengths, env=env), **options))
+
+    return make
 
 
 def test_a_supervisor_takes_lists_and_dicts(supervisor: Any) -> None:
@@ -160,6 +163,28 @@ def test_a_supervisor_resets_by_lists_and_everybody_if_nobody_is_named(superviso
     for reset_param, resets in (([{}], [1, 0]), ({}, [2, 1]), ([], [3, 2])):
         found.reset(reset_param)
         assert [obs[1] for obs in found.ready_obs.tolist()] == resets
+
+
+def test_every_reset_has_an_answer(supervisor: Any) -> None:
+    manager = supervisor(9, 9)
+    manager.launch()
+    manager.reset(block=False)
+    manager.reset(block=False)
+    answers = [manager.recv() for _ in range(4)]
+    assert sorted(payload.proc_id for payload in answers) == [0, 0, 1, 1]
+    assert len({payload.req_id for payload in answers}) == 4
+
+
+class Chatty(Tally):
+    def step(self, action: Any) -> Any:
+        return super().step(action)._replace(info={"note": "text", "count": 3})
+
+
+def test_a_supervisor_keeps_text_in_infos(supervisor: Any) -> None:
+    manager = supervisor(9, 9, env=Chatty)
+    manager.launch()
+    info = manager.step([0, 0])[0].info
+    assert (str(info.note), info.count.item()) == ("text", 3)
 
 
 def test_a_supervisor_passes_over_failures_if_asked(supervisor: Any) -> None:
@@ -328,9 +353,9 @@ def test_envs_by_id(keep: Any, engine: str, batch_size: int) -> None:
         manager.step({0: 0})
     manager.launch()
     ends, returns = 0, dict.fromkeys(range(4), 0.0)
-    for _ in range(100):
+    for k in range(100):
         ready = manager.ready_obs
-        assert len(ready) == batch_size
+        assert len(ready) == (batch_size if k else 4)
         timesteps = manager.step({i: np.array([0]) for i in ready})
         assert len(timesteps) == batch_size
         for i, timestep in timesteps.items():
@@ -349,19 +374,16 @@ def test_envs_by_id(keep: Any, engine: str, batch_size: int) -> None:
             manager.step({busy.pop(): 0})
 
 
-def test_after_a_reset_only_the_batch_that_has_come_is_ready(keep: Any) -> None:
+def test_after_a_reset_everybody_is_ready_whatever_the_size_of_a_batch(keep: Any) -> None:
     cfg = PoolEnvManager.default_config()
     cfg.update(env_id="CartPole-v1", env_num=4, batch_size=2, engine="serial", seed=1)
     manager = keep(PoolEnvManager(cfg))
     manager.launch()
     manager.step(dict.fromkeys(manager.ready_obs, 1))
-    old = manager.ready_obs
-    manager.reset()
     assert len(manager.ready_obs) == 2
+    manager.reset()
+    assert len(manager.ready_obs) == 4
     assert all(abs(obs[1]) < 0.06 for obs in manager.ready_obs.values()), "nobody has been pushed"
-    if left := old.keys() - manager.ready_obs.keys():
-        with pytest.raises(errors.ManagerState, match="have not answered"):
-            manager.step(dict.fromkeys(left, 0))
 
 
 def test_compiled_envs_by_id(keep: Any) -> None:

@@ -306,12 +306,53 @@ def test_wrappers_by_the_names_that_di_engine_has_for_them() -> None:
     skipping.reset()
     timestep = skipping.step(0)
     assert (timestep.obs.tolist(), timestep.reward.tolist(), timestep.done) == ([2, 2], [3.0], True)
-    hybrid = DingEnvWrapper(raw := Plain(), {"env_wrapper": [{"type": "gym_hybrid_dict_action"}]})
-    hybrid.reset()
-    hybrid.step({"type": 1, "args": np.zeros(1)})
-    assert raw.actions == [(1, np.zeros(1))]
+    long = DingEnvWrapper(Plain(), {"env_wrapper": [{"type": "max_and_skip", "kwargs": {"skip": 4}}]})
+    long.reset()
+    assert long.step(0).obs.tolist() == [2, 2], "the episode ends within the skip"
     with pytest.raises(errors.WrongSetting, match=r"'ram'.*'frame_stack'"):
         DingEnvWrapper(Plain(), {"env_wrapper": [{"type": "ram"}]})
+
+
+class Hybrid(Plain):
+    action_space = gymnasium.spaces.Tuple((gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1, 1, (2,))))
+
+
+@pytest.mark.parametrize("wrapper", ["gym_hybrid_default", [{"type": "gym_hybrid_dict_action"}]])
+def test_a_choice_with_parameters_is_a_dict(wrapper: Any) -> None:
+    env = DingEnvWrapper(raw := Hybrid(), {"env_wrapper": wrapper})
+    env.reset()
+    assert {*env.action_space.spaces} == {"args", "mask", "type"}
+    action = env.random_action()
+    env.step(action)
+    choice, parameters = raw.actions[0]
+    assert choice == action["type"]
+    assert parameters.tolist() == action["args"].tolist()
+    with pytest.raises(errors.WrongSetting, match="a choice and its parameters"):
+        DingEnvWrapper(Plain(), {"env_wrapper": wrapper})
+
+
+class OldDiscrete:
+    """A space of the old gym, as far as it matters."""
+
+    n = 1000
+
+    def contains(self, x: Any) -> bool:
+        return True
+
+
+OldDiscrete.__name__ = "Discrete"
+
+
+def test_spaces_of_the_old_gym_keep_their_seeds() -> None:
+    raw = Plain()
+    raw.action_space = OldDiscrete()  # type: ignore[assignment]
+    env = DingEnvWrapper(raw)
+    drawn = []
+    for _ in range(2):
+        env.action_space.seed(3)
+        drawn.append([env.random_action().item() for _ in range(5)])
+    assert drawn[0] == drawn[1]
+    assert len({*drawn[0]}) > 1
 
 
 def test_an_abstract_env_cannot_be_made() -> None:
@@ -319,6 +360,8 @@ def test_an_abstract_env_cannot_be_made() -> None:
         BaseEnv({})  # type: ignore[abstract]
     cfg = {"collector_env_num": 3, "x": 1}
     assert BaseEnv.create_collector_env_cfg(cfg) == [{"x": 1}] * 3
+    with pytest.raises(KeyError, match="evaluator_env_num"):
+        BaseEnv.create_evaluator_env_cfg({"x": 1})
 
 
 def test_replays_are_files_or_an_error_that_names_the_extra(tmp_path: Path, monkeypatch: Any) -> None:
@@ -561,7 +604,7 @@ def test_envs_by_name(registered: Any) -> None:
     kept = deepcopy(cfg)
     assert ding.create_model_env(cfg).more == {"collector_env_num": 3, "evaluator_env_num": 2, "x": 1}
     assert cfg == kept
-    with pytest.raises(errors.WrongSetting, match=r"'other', only \['proper'\]"):
+    with pytest.raises(KeyError, match=r"expected one of \['proper'\], got 'other'"):
         ding.get_env_cls({"type": "other"})
     with pytest.raises(ImportError):
         ding.get_env_cls({"type": "proper", "import_names": ["no_such_module"]})
@@ -668,3 +711,31 @@ class Forgetful(Proper):
 def test_the_procedure_shows_what_an_env_does_wrong(kind: Any, field: str) -> None:
     with pytest.raises(AssertionError, match=f"^{kind.__name__}: {field} must"):
         ding.demonstrate_correct_procedure(kind)
+
+
+def test_registries_take_classes_in_several_ways() -> None:
+    registry = type(ding.ENV_REGISTRY)()
+    registry.register("x", Proper)
+    registry.register(module=Plain)
+    assert registry["Plain"] is Plain
+    with pytest.raises(AssertionError, match="already"):
+        registry.register("x", Plain)
+    registry.register("x", Plain, force_overwrite=True)
+    assert isinstance(registry.build("x"), Plain)
+    with pytest.raises(KeyError, match="absent"):
+        registry.get("absent")
+
+
+def test_trees_have_shapes_and_plain_forms() -> None:
+    tree = ding.TreeArray({"pos": np.zeros((2, 3)), "more": {"x": np.zeros(2, np.int8)}})
+    assert (tree.shape.pos, tree.shape.more.x, tree.dtype.more.x) == ((2, 3), (2,), np.int8)
+    plain = tree.json()
+    assert type(plain) is type(plain["more"]) is dict
+    assert ding.TreeArray({"shape": np.ones(1)}).shape.tolist() == [1.0], "a key comes first"
+
+
+def test_who_calls_is_a_collector_or_an_evaluator() -> None:
+    with pytest.raises(AssertionError, match="caller"):
+        ding.setup_ding_env_manager(DingEnvWrapper(Plain()), 2, caller="nobody")
+    with pytest.raises(NotImplementedError, match="env_wrapper"):
+        DingEnvWrapper(Plain(), {"env_wrapper": "other"})

@@ -10,50 +10,26 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections import namedtuple
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
+from shoal.adapters.ding_timestep import FIELDS, TRUNCATED, BaseEnvTimestep, told_by
 from shoal.errors import ArgumentError, SpecError
 from shoal.spec import SpaceTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 ASIDE = "shoal.aside"
-TRUNCATED = "TimeLimit.truncated"
 _FLOAT32 = np.dtype(np.float32)
 _INT64 = np.dtype(np.int64)
 _FORMS: dict[type, int] = {int: 0, np.int64: 1}
 _NATIVE = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 _log = logging.getLogger("shoal")
-
-
-class BaseEnvTimestep(namedtuple("BaseEnvTimestep", ["obs", "reward", "done", "info"])):
-    """What a step returns: ``(obs, reward, done, info)``, and in which way an episode has ended.
-
-    Example:
-        >>> BaseEnvTimestep([0.0], 1.0, True, {"TimeLimit.truncated": True}).truncated
-        True
-    """
-
-    __slots__ = ()
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the episode was cut short, so that its last observation has the value of what would have followed."""
-        return bool(self.info.get("truncated", self.done and self.info.get(TRUNCATED, False)))
-
-    @property
-    def terminated(self) -> bool:
-        """Whether the episode has come to its natural end."""
-        return bool(self.info.get("terminated", self.done and not self.truncated))
-
-
-FIELDS = BaseEnvTimestep._fields
 
 
 class Anything(Space[Any]):
@@ -300,20 +276,21 @@ class DingEnv:
             return self._unusual(timestep)
         obs, reward, done, info = timestep
         is_float = reward.__class__ is np.ndarray and reward.dtype is _FLOAT32 and reward.shape == (1,)
-        if is_usual and is_float and self._fits(obs):
+        if is_usual and is_float and info.__class__ is dict and self._fits(obs):
             number = reward.item()
         else:
             obs, number, info = self._set_aside(timestep)
         if not done:
-            return obs, number, False, False, info if info.__class__ is dict else dict(info)
-        truncated = bool(info.get(TRUNCATED, False))
-        self.leaves_end = bool(info.get("abnormal", False))
+            return obs, number, False, False, info
+        told = told_by(timestep.info)
+        truncated = bool(told.get(TRUNCATED, False))
+        self.leaves_end = bool(told.get("abnormal", False))
         return obs, number, not truncated, truncated, dict(info)
 
     def _unusual(self, timestep: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Put a timestep with fields other than the usual four beside its row, as a whole."""
         try:
-            info, done = dict(timestep.info), bool(timestep.done)
+            info, done = told_by(timestep.info), bool(timestep.done)
             obs = timestep.obs if self._fits(timestep.obs) else self._blank
         except AttributeError as error:
             raise SpecError(
@@ -336,7 +313,9 @@ class DingEnv:
             number = reward.item()
         else:
             aside["reward"] = reward
-        return obs, number, {**info, ASIDE: aside}
+        if not isinstance(info, Mapping):
+            aside["info"], info = info, {}
+        return obs, number, {**info, ASIDE: aside} if aside else dict(info)
 
     def _try(self, action: Any) -> Any:
         for attempt in range(1, self._attempts):

@@ -6,6 +6,7 @@ about one of its envs: the record is then the engine's own.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -77,6 +78,8 @@ class PlainKernelEnv(gym.Env[Any, Any]):
         if kind.gymnasium_id is None:
             raise ArgumentError(f"{type(kind).__name__} has no renderer")
         if self._twin is None:
+            # Gymnasium draws with SDL, which would catch SIGTERM for an event that nobody reads.
+            os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
             options = {"render_mode": kind.render_mode, "disable_env_checker": True, **kind.twin_kwargs()}
             self._twin = gym.make(kind.gymnasium_id, **options).unwrapped
             self._twin.reset()

@@ -33,7 +33,12 @@ from shoal.faces.ding.checking import (
 from shoal.faces.ding.config import Config, deep_merge_dicts
 from shoal.faces.ding.env import BaseEnv, BaseEnvTimestep
 from shoal.faces.ding.env_classes import ENV_REGISTRY, create_model_env, get_env_cls, get_vec_env_setting
-from shoal.faces.ding.factory import MANAGERS, create_env_manager, get_env_manager_cls, setup_ding_env_manager
+from shoal.faces.ding.factory import (
+    ENV_MANAGER_REGISTRY,
+    create_env_manager,
+    get_env_manager_cls,
+    setup_ding_env_manager,
+)
 from shoal.faces.ding.gym_vector import GymVectorEnvManager
 from shoal.faces.ding.monitor import VectorEvalMonitor
 from shoal.faces.ding.pool_manager import PoolEnvManager
@@ -45,8 +50,8 @@ from shoal.faces.ding.v2 import BaseEnvManagerV2, SubprocessEnvManagerV2
 from shoal.faces.ding.wrapper import DingEnvWrapper
 
 __all__ = [
+    "ENV_MANAGER_REGISTRY",
     "ENV_REGISTRY",
-    "MANAGERS",
     "AsyncSubprocessEnvManager",
     "BaseEnv",
     "BaseEnvManager",

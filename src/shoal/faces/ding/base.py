@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numbers
+import weakref
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.errors import ManagerState, UnknownEnv, WrongSeed, WrongSetting
@@ -58,12 +60,14 @@ class BaseEnvManager:
         """A fresh config, with every key there is."""
         return Config(deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
 
-    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any]) -> None:
+    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._cfg = cfg
         self._env_fn = list(env_fn)
         settings = self._settings(cfg)
         self._core = Core(len(self._env_fn), settings, self._manners(settings))
         self._reference = Reference(self._env_fn[0])
+        # It is looked at again when the manager is launched again, so it is closed when nobody can do that any more.
+        weakref.finalize(self, self._reference.close)
         self._replay_paths: list[str | None] = [None] * len(self._env_fn)
 
     def _settings(self, cfg: Mapping[str, Any]) -> Settings:
@@ -257,7 +261,6 @@ class BaseEnvManager:
     def close(self) -> None:
         """End all envs. May be called twice; ``launch`` builds new ones."""
         self._core.close()
-        self._reference.close()
 
     # ------------------------------------------------------------------ extras
 
@@ -274,7 +277,9 @@ class BaseEnvManager:
         self._core.keeps_recording = self._core.manners.spares_recordings
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
-        """Have an env draw figures."""
+        """Have an env draw figures, in this folder."""
+        if figure_path is None:
+            raise WrongSetting("figure_path: expected a folder, got None")
         self._call(env_id, "enable_save_figure", figure_path)
 
     def reward_shaping(self, env_id: int, transitions: Sequence[Any]) -> Any:

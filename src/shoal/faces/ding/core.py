@@ -165,7 +165,7 @@ class Core:
             self._answers.pop(i, None)
         for turn in [[i] for i in ids] if self.manners.in_turn else [ids] if ids else []:
             self.begin_reset(turn)
-            self._await_resets(turn)
+            self.await_resets(turn)
             self._raise_if_failed()
 
     def _not_recorded(self, ids: Iterable[int]) -> list[int]:
@@ -180,7 +180,8 @@ class Core:
                 self.runner.seed(i, seed, self.seeds.dynamic)
         return [i for i in ids if i not in kept]
 
-    def _await_resets(self, ids: Iterable[int]) -> None:
+    def await_resets(self, ids: Iterable[int]) -> None:
+        """Wait for those of these envs that are being reset."""
         while any(i in self._resetting for i in ids):
             self._take(1, None)
 
@@ -228,7 +229,7 @@ class Core:
             self.begin_step(actions)
         self._await_answers(ids)
         if self._resetting and self.settings.resets_inside:
-            self._await_resets(list(self._resetting))
+            self.await_resets(list(self._resetting))
         answers, self._answers = self._answers, {}
         if (failed := self._end_if_failed()) is not None and self.settings.resets_inside:
             failed.timesteps.update(answers)  # type: ignore[attr-defined]
@@ -258,7 +259,7 @@ class Core:
             except FaultError as error:
                 failed = failed or error
                 self._answers.update(error.timesteps)  # type: ignore[attr-defined]
-            self._await_resets(list(self._resetting))
+            self.await_resets(list(self._resetting))
             if self.failure is not None:
                 return
         if failed is not None:
@@ -364,9 +365,8 @@ class Core:
     def _absorb_resets(self, batch: Batch, ids: list[int], rows: list[int]) -> None:
         observations = self.runner.observations(batch)
         for row in rows:
-            i = ids[row]
-            del self._resetting[i]
-            self._begin(i, observations[row])
+            del self._resetting[ids[row]]
+            self._begin(ids[row], observations[row])
 
     # ------------------------------------------------------------------ failures
 

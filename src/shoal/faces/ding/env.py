@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from shoal.adapters.ding_env import BaseEnvTimestep
+from shoal.adapters.ding_timestep import BaseEnvTimestep
 
 __all__ = ["RETURN", "BaseEnv", "BaseEnvTimestep"]
 
@@ -45,12 +45,12 @@ class BaseEnv(gym.Env[Any, Any], ABC):
     @staticmethod
     def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
         """One config for each env that collects; removes ``collector_env_num`` from it."""
-        return [cfg] * cfg.pop("collector_env_num", 1)
+        return [cfg] * cfg.pop("collector_env_num")
 
     @staticmethod
     def create_evaluator_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
         """One config for each env that evaluates; removes ``evaluator_env_num`` from it."""
-        return [cfg] * cfg.pop("evaluator_env_num", 1)
+        return [cfg] * cfg.pop("evaluator_env_num")
 
     def enable_save_replay(self, replay_path: str) -> None:
         """Keep videos of the episodes to come in this folder."""

@@ -1,4 +1,4 @@
-"""Classes of envs by their names in a config."""
+"""Classes by their names in a config."""
 
 from __future__ import annotations
 
@@ -6,60 +6,86 @@ import importlib
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shoal.errors import WrongSetting
+from shoal.errors import UnknownKind, WrongSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 Kind = TypeVar("Kind", bound=type[Any])
 
 
-class EnvRegistry(dict[str, type[Any]]):
-    """Classes of envs by name, with a decorator that adds one.
+class Registry(dict[str, type[Any]]):
+    """Classes by name, with a decorator that adds one.
 
     Example:
-        >>> registry = EnvRegistry()
+        >>> registry = Registry()
         >>> @registry.register("nothing")
         ... class Nothing:
         ...     pass
-        >>> registry["nothing"].__name__
+        >>> type(registry.build("nothing")).__name__
         'Nothing'
     """
 
-    def register(self, name: str) -> Callable[[Kind], Kind]:
-        """Register the decorated class, so that configs find it under this name.
+    def register(self, name: str | None = None, module: Kind | None = None, force_overwrite: bool = False) -> Any:
+        """Register a class, so that configs find it under this name; without a class, return a decorator for one.
+
+        Args:
+            name: The name, that of the class by default.
+            module: The class.
+            force_overwrite: Whether another class may lose this name.
 
         Raises:
             WrongSetting: If another class has this name.
         """
 
         def add(kind: Kind) -> Kind:
-            if self.setdefault(name, kind) is not kind:
-                raise WrongSetting(f"{name!r} is the name of {self[name]} already, so it cannot be that of {kind}")
+            key = kind.__name__ if name is None else name
+            if not force_overwrite and self.setdefault(key, kind) is not kind:
+                raise WrongSetting(f"{key!r} is the name of {self[key]} already, so it cannot be that of {kind}")
+            self[key] = kind
             return kind
 
-        return add
+        return add if module is None else add(module)
+
+    def get(self, name: Any) -> type[Any]:  # type: ignore[override]
+        """The class with this name.
+
+        Raises:
+            UnknownKind: If there is none.
+        """
+        if name not in self:
+            raise UnknownKind(
+                f"type: expected one of {sorted(self)}, got {name!r}. A module in import_names may register others"
+            )
+        return self[name]
+
+    def build(self, name: Any, *args: Any, **kwargs: Any) -> Any:
+        """An object of the class with this name, made with these arguments."""
+        return self.get(name)(*args, **kwargs)
 
 
-ENV_REGISTRY = EnvRegistry()
+def class_named(cfg: Mapping[str, Any], registry: Registry) -> type[Any]:
+    """The class that a config names as ``type``, after importing the modules in ``import_names``.
+
+    Raises:
+        UnknownKind: If no class has this name.
+    """
+    for name in cfg.get("import_names", []):
+        importlib.import_module(name)
+    return registry.get(cfg.get("type"))
+
+
+ENV_REGISTRY = Registry()
 """Where ``type`` of a config is looked up; modules in ``import_names`` add their classes with ``register``."""
 
 
 def get_env_cls(cfg: Mapping[str, Any]) -> type[Any]:
-    """The class that a config names as ``type``, after importing the modules in ``import_names``.
+    """The class of envs that a config names as ``type``, after importing the modules in ``import_names``.
 
     Raises:
-        WrongSetting: If no class has this name.
+        UnknownKind: If no class has this name.
     """
-    for name in cfg.get("import_names", []):
-        importlib.import_module(name)
-    kind = str(cfg.get("type"))
-    if kind not in ENV_REGISTRY:
-        raise WrongSetting(
-            f"type: no env is registered as {kind!r}, only {sorted(ENV_REGISTRY)}. A module in import_names adds one "
-            "with @ENV_REGISTRY.register(name)"
-        )
-    return ENV_REGISTRY[kind]
+    return class_named(cfg, ENV_REGISTRY)
 
 
 def get_vec_env_setting(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import UnknownKind
+from shoal.errors import WrongSetting
 from shoal.faces.ding.base import BaseEnvManager
+from shoal.faces.ding.env_classes import Registry, class_named
 from shoal.faces.ding.gym_vector import GymVectorEnvManager
 from shoal.faces.ding.pool_manager import PoolEnvManager
 from shoal.faces.ding.processes import AsyncSubprocessEnvManager, SyncSubprocessEnvManager
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
     from shoal.faces.ding.wrapper import DingEnvWrapper
 
-MANAGERS: dict[str, type[Any]] = {
-    "base": BaseEnvManager,
-    "async_subprocess": AsyncSubprocessEnvManager,
-    "subprocess": SyncSubprocessEnvManager,
-    "base_v2": BaseEnvManagerV2,
-    "subprocess_v2": SubprocessEnvManagerV2,
-    "gym_vector": GymVectorEnvManager,
-    "env_pool": PoolEnvManager,
-}
+ENV_MANAGER_REGISTRY = Registry(
+    {
+        "base": BaseEnvManager,
+        "async_subprocess": AsyncSubprocessEnvManager,
+        "subprocess": SyncSubprocessEnvManager,
+        "base_v2": BaseEnvManagerV2,
+        "subprocess_v2": SubprocessEnvManagerV2,
+        "gym_vector": GymVectorEnvManager,
+        "env_pool": PoolEnvManager,
+    }
+)
 """Classes by the name that a config has as ``type``; modules in ``import_names`` may add their own."""
 
 
@@ -38,12 +40,7 @@ def get_env_manager_cls(cfg: Mapping[str, Any]) -> type[Any]:
         >>> get_env_manager_cls({"type": "subprocess"}).__name__
         'SyncSubprocessEnvManager'
     """
-    for name in cfg.get("import_names", []):
-        importlib.import_module(name)
-    kind = cfg.get("type")
-    if kind not in MANAGERS:
-        raise UnknownKind(f"type: expected one of {sorted(MANAGERS)}, got {kind!r}")
-    return MANAGERS[kind]
+    return class_named(cfg, ENV_MANAGER_REGISTRY)
 
 
 def create_env_manager(manager_cfg: Mapping[str, Any], env_fn: Sequence[Callable[[], Any]]) -> Any:
@@ -65,6 +62,8 @@ def setup_ding_env_manager(
     env: DingEnvWrapper, env_num: int, context: str | None = None, debug: bool = False, caller: str = "collector"
 ) -> Any:
     """A manager of ``env_num`` clones of an env, in worker processes, or in this process if ``debug``."""
+    if caller not in ("collector", "evaluator"):
+        raise WrongSetting(f"caller: expected 'collector' or 'evaluator', got {caller!r}")
     cls = BaseEnvManagerV2 if debug else SubprocessEnvManagerV2
     cfg = cls.default_config()
     if context is not None and not debug:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shoal.adapters.ding_env import TRUNCATED
+from shoal.adapters.ding_timestep import TRUNCATED
 from shoal.build import make_pool
 from shoal.errors import ManagerState, UnknownEnv, WrongSetting
 from shoal.faces.ding.config import Config
@@ -87,14 +87,15 @@ class PoolEnvManager:
     def reset(self) -> None:
         """Reset all envs, with the seeds that were last given unless they have been used already.
 
-        It returns as soon as the first batch is in ``ready_obs``.
+        All of them are in ``ready_obs`` then, also if steps return fewer at a time.
         """
         pool = self._open()
         self._returns_N[:] = 0.0
         self._ready.clear()
         seed, self._seed = self._seed, None
         pool.async_reset(seed)
-        self._show(pool.recv())
+        while len(self._ready) < self._env_num:
+            self._show(pool.recv())
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
         """Send actions to envs, and return the timesteps of the envs that answer first.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 from shoal.errors import WrongSetting
 from shoal.faces.ding.env import RETURN
@@ -15,7 +17,19 @@ Wrap = Callable[[Any], Any]
 
 
 class HybridActions(gym.ActionWrapper[Any, Any, Any]):
-    """Accepts ``{"type": ..., "args": ...}`` for an action that is a choice with parameters."""
+    """Accepts ``{"type": ..., "args": ...}`` for an action that is a choice with parameters.
+
+    Such an action may have a ``mask`` too, which is for learners: it says which parameters matter.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        parts = env.action_space
+        if not isinstance(parts, spaces.Tuple) or len(parts) != 2:
+            raise WrongSetting(f"gym_hybrid: expected an action space of a choice and its parameters, got {parts}")
+        choice, parameters = parts
+        mask = spaces.Box(0, 1, parameters.shape, np.int64)
+        self.action_space = spaces.Dict({"type": choice, "mask": mask, "args": parameters})
 
     def action(self, action: Any) -> Any:
         """The pair that the env expects."""
@@ -39,6 +53,32 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, info
 
 
+class MaxAndSkip(gym.Wrapper[Any, Any, Any, Any]):
+    """Repeats each action ``skip`` times, or until the episode ends; the observation is the maximum of the last two."""
+
+    def __init__(self, env: Any, skip: int = 4) -> None:
+        super().__init__(env)
+        if skip < 1:
+            raise WrongSetting(f"max_and_skip: expected skip to be at least 1, got {skip!r}")
+        self._skip = skip
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take up to ``skip`` steps, whose rewards are added up."""
+        seen: deque[Any] = deque(maxlen=2)
+        total = 0.0
+        for _ in range(self._skip):
+            obs, reward, terminated, truncated, info = super().step(action)
+            seen.append(np.array(obs))  # the env may write its next observation over this one
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return np.maximum(seen[0], seen[-1]), total, terminated, truncated, info
+
+
+class UnknownPreset(WrongSetting, NotImplementedError):
+    """No wrappers have this name."""
+
+
 def clip_reward(env: Any) -> Any:
     """Clip rewards to -1, 0 and 1."""
     return gym.wrappers.TransformReward(env, lambda reward: float(np.sign(float(reward))))
@@ -47,11 +87,6 @@ def clip_reward(env: Any) -> Any:
 def frame_stack(env: Any, n_frames: int = 4) -> Any:
     """Stack the last observations into one."""
     return gym.wrappers.FrameStackObservation(env, n_frames)
-
-
-def max_and_skip(env: Any, skip: int = 4) -> Any:
-    """Repeat each action ``skip`` times; the observation is the maximum of the last two."""
-    return gym.wrappers.MaxAndSkipObservation(env, skip)
 
 
 def _atari(caller: str) -> list[Wrap]:
@@ -76,7 +111,7 @@ WRAPPERS: dict[str, Callable[..., Any]] = {
     RETURN: EpisodeReturn,
     "frame_stack": frame_stack,
     "gym_hybrid_dict_action": HybridActions,
-    "max_and_skip": max_and_skip,
+    "max_and_skip": MaxAndSkip,
 }
 """Wrappers by DI-engine's names for them, with its keywords."""
 
@@ -88,7 +123,7 @@ def wrappers_of(setting: Any, caller: str) -> list[Wrap]:
     """
     if setting is None or isinstance(setting, str):
         if (setting or "default") not in PRESETS:
-            raise WrongSetting(f"env_wrapper: expected one of {list(PRESETS)} or a list, got {setting!r}")
+            raise UnknownPreset(f"env_wrapper: expected one of {list(PRESETS)} or a list, got {setting!r}")
         return PRESETS[setting or "default"](caller)
     return [_wrapper(item) for item in setting]
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.adapters.ding_env import ASIDE, TRUNCATED, ActionForms, Given, MakeDingEnv
+from shoal.adapters.ding_env import ASIDE, ActionForms, Given, MakeDingEnv
+from shoal.adapters.ding_timestep import TRUNCATED, told_by
 from shoal.build import make_pool
 from shoal.errors import RecvTimeout
 from shoal.faces.ding.env import BaseEnvTimestep
@@ -252,9 +253,9 @@ class Runner:
 _START_METHODS: dict[str | None, str | None] = {"fork": "fork?"}
 
 
-def tells_of_fault(info: Mapping[str, Any]) -> bool:
+def tells_of_fault(info: Any) -> bool:
     """Whether an info is the pool's report of a fault; envs may use the same key for purposes of their own."""
-    fault = info.get("fault")
+    fault = told_by(info).get("fault")
     return isinstance(fault, dict) and fault.keys() >= _TOLD_OF_FAULTS
 
 

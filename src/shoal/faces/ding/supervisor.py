@@ -105,7 +105,7 @@ class EnvSupervisor(BaseEnvManager):
         super().__init__(env_fn, cfg)
         self._core.events = self._events = deque[tuple[int, str, Any]]()
         self._core.progress.shown = partial(_shown, self._core.progress)
-        self._requests: dict[int, int] = {}
+        self._requests: dict[int, deque[int]] = {i: deque() for i in range(self.env_num)}
         self._numbers = count()
 
     def _settings(self, cfg: Mapping[str, Any]) -> Settings:
@@ -134,11 +134,12 @@ class EnvSupervisor(BaseEnvManager):
         reset_param = reset_param or None
         if block:
             super().reset(reset_param)
-            self._events.clear()
+            self._forget_answers()
             return
         self._check_open()
         ids = range(self.env_num) if reset_param is None else [self._known(i) for i in reset_param]
         self._core.reset_param.update(reset_param or {})
+        self._core.await_resets(ids)  # each reset has an answer, and a new one would make another void
         self._core.begin_reset(ids)
         self._number(ids)
 
@@ -157,7 +158,7 @@ class EnvSupervisor(BaseEnvManager):
             self._number(by_id)
             return None
         answers = self._core.step(by_id)
-        self._events.clear()
+        self._forget_answers()
         return [_tree(i, answers[i]) for i in by_id]
 
     def recv(self, ignore_err: bool = False) -> RecvPayload:
@@ -177,21 +178,26 @@ class EnvSupervisor(BaseEnvManager):
     def _next(self) -> RecvPayload:
         self._check_open()
         env_id, method, result = self._core.next_event()
-        request = self._requests.pop(env_id, None)
-        request = next(self._numbers) if request is None else request
+        waiting = self._requests[env_id]
+        request = waiting.popleft() if waiting else next(self._numbers)
         if method == "reset":
             return RecvPayload(env_id, request, method, result, None)
         err = result.info["err"] if tells_of_fault(result.info) else None
         return RecvPayload(env_id, request, method, _tree(env_id, result), err)
 
     def _number(self, ids: Iterable[int]) -> None:
-        self._requests.update((i, next(self._numbers)) for i in ids)
+        for i in ids:
+            self._requests[i].append(next(self._numbers))
+
+    def _forget_answers(self) -> None:
+        self._events.clear()
+        for waiting in self._requests.values():
+            waiting.clear()
 
     def close(self, timeout: float | None = None) -> None:
         """End all envs. May be called twice. It never takes long, whatever ``timeout`` says."""
         super().close()
-        self._events.clear()
-        self._requests.clear()
+        self._forget_answers()
 
     shutdown = close
 
@@ -231,6 +237,6 @@ def _shown(progress: Progress, env_id: int, state: EnvState) -> EnvState:
 
 def _tree(env_id: int, timestep: Any) -> TreeArray:
     if not tells_of_fault(timestep.info):
-        return tree_timestep(env_id, timestep)
+        return tree_timestep(env_id, timestep, only_numbers=False)
     info = {"abnormal": np.array(True), "err": timestep.info["err"]}
     return TreeArray({"obs": None, "reward": None, "done": None, "info": info, "env_id": np.array(env_id)})

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+_OF_EACH = ("shape", "dtype")  # of a tree, these are trees of those of its arrays
 _NO_LETTER = re.compile(r"[^0-9A-Za-z_]")
 
 
@@ -16,8 +17,8 @@ class TreeArray(Mapping[str, Any]):
 
     Example:
         >>> tree = TreeArray({"obs": {"pos": np.zeros(2)}, "done": np.array(True)})
-        >>> tree.obs.pos, tree.done.item(), "done" in tree
-        (array([0., 0.]), True, True)
+        >>> tree.obs.pos, tree.done.item(), "done" in tree, tree.shape.obs.pos
+        (array([0., 0.]), True, True, (2,))
     """
 
     __slots__ = ("_items",)
@@ -35,9 +36,16 @@ class TreeArray(Mapping[str, Any]):
 
     def __getattr__(self, key: str) -> Any:
         # During unpickling there are no items to look into yet.
-        if key.startswith("__") or key not in object.__getattribute__(self, "_items"):
-            raise AttributeError(f"no {key!r} here, only {list(self)}")
-        return self._items[key]
+        items = {} if key.startswith("__") else object.__getattribute__(self, "_items")
+        if key in items:
+            return items[key]
+        if key in _OF_EACH and items:
+            return TreeArray.of({name: getattr(value, key) for name, value in items.items()})
+        raise AttributeError(f"no {key!r} here, only {list(self)}")
+
+    def json(self) -> dict[str, Any]:
+        """The same as nested dicts of arrays."""
+        return {key: value.json() if isinstance(value, TreeArray) else value for key, value in self._items.items()}
 
     def __setattr__(self, key: str, value: Any) -> None:
         self._items[key] = value
@@ -85,8 +93,12 @@ def tree_of(value: Any) -> Any:
     return None if value is None else np.asarray(value)
 
 
-def info_tree(info: Mapping[str, Any]) -> TreeArray:
-    """An info as arrays, under names that can be attributes. Text and other non-numbers are left out.
+def info_tree(info: Mapping[str, Any], *, only_numbers: bool = True) -> TreeArray:
+    """An info as arrays, under names that can be attributes.
+
+    Args:
+        info: The info.
+        only_numbers: Whether to leave out text and everything else that is no number.
 
     Example:
         >>> info_tree({"TimeLimit.truncated": True, "9lives": 9, "note": "text"})
@@ -95,8 +107,8 @@ def info_tree(info: Mapping[str, Any]) -> TreeArray:
     made: dict[str, Any] = {}
     for key, value in info.items():
         if isinstance(value, Mapping):
-            made[identifier(key)] = info_tree(value)
-        elif value is not None and (array := np.asarray(value)).dtype.kind in "biufc":
+            made[identifier(key)] = info_tree(value, only_numbers=only_numbers)
+        elif (array := np.asarray(value)).dtype.kind in "biufc" or not only_numbers:
             made[identifier(key)] = array
     return TreeArray(made)
 

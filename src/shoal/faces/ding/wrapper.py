@@ -10,7 +10,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from shoal.adapters.ding_env import TRUNCATED, as_gymnasium
+from shoal.adapters.ding_env import as_gymnasium
+from shoal.adapters.ding_timestep import TRUNCATED
 from shoal.errors import WrongActionType, WrongSetting
 from shoal.faces.ding.config import Config
 from shoal.faces.ding.env import RETURN, BaseEnv, BaseEnvTimestep
@@ -62,6 +63,8 @@ class DingEnvWrapper(BaseEnv):
         self._has_own_wrappers = isinstance(self._cfg.get("env_wrapper"), (list, tuple))
         self._inner: Any = None
         self._cast: Callable[[Any], Any] | None = None
+        # What was made of the env's spaces: a copy that was seeded has to be the one that is sampled later.
+        self._spaces: dict[str, tuple[Any, Any]] = {}
         self._seed: int | None = None
         self._dynamic = True
         self._draws = np.random.RandomState()
@@ -198,12 +201,19 @@ class DingEnvWrapper(BaseEnv):
     @property
     def observation_space(self) -> Any:  # type: ignore[override]
         """The env's own, with float32 in place of float64."""
-        return _in_float32(as_gymnasium(self._env.observation_space))
+        return self._space("observation_space", lambda space: _in_float32(as_gymnasium(space)))
 
     @property
     def action_space(self) -> Any:  # type: ignore[override]
         """The env's own."""
-        return as_gymnasium(self._env.action_space)
+        return self._space("action_space", as_gymnasium)
+
+    def _space(self, name: str, convert: Callable[[Any], Any]) -> Any:
+        own = getattr(self._env, name)
+        known = self._spaces.get(name)
+        if known is None or known[0] is not own:
+            known = self._spaces[name] = (own, convert(own))
+        return known[1]
 
     @property
     def reward_space(self) -> spaces.Box:
