@@ -192,3 +192,45 @@ def test_in_a_fork_the_pool_is_closed_and_the_envs_stay_where_they_are(make: Cal
     os.close(read)
     os.close(write)
     assert pool.step([0] * 4).reward.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("command", ["reset", "send"])
+def test_a_thread_that_is_about_to_send_for_the_first_time_is_waited_for(make_pool: MakePool, command: str) -> None:
+    pool = make_pool([partial(CountingEnv, tag=i) for i in range(4)], engine="serial", batch_size=2)
+    ids: Any = None
+    if command == "send":
+        pool.async_reset()
+        ids = pool.recv().env_id
+        pool.recv()
+    receiver = Background(lambda: len(pool.recv()))
+    while not pool._gate._num_listening:
+        assert not receiver.is_done.is_set(), receiver.error
+    if command == "reset":
+        pool.async_reset()
+    else:
+        pool.send([0, 0], ids)
+    assert receiver.get() == 2
+
+
+def test_without_other_threads_nobody_is_waited_for(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool([partial(CountingEnv, tag=i) for i in range(4)], engine="thread", batch_size=2)
+    me = threading.current_thread()
+    own = [thread for thread in threading.enumerate() if thread is me or thread.name.startswith("shoal-")]
+    assert len(own) > 1, "the engine's threads send nothing"
+    monkeypatch.setattr(threading, "enumerate", lambda: own)
+    monkeypatch.setattr("shoal.gate._PATIENCE_S", float("inf"))
+    with pytest.raises(NothingInFlight):
+        pool.recv()
+
+
+def test_a_thread_that_sends_nothing_is_not_waited_for_without_end(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.gate._PATIENCE_S", 0.05)
+    pool = make_pool([partial(CountingEnv, tag=i) for i in range(4)], engine="serial", batch_size=2)
+    ended = threading.Event()
+    idle = Background(lambda: ended.wait(SOON_S))
+    with pytest.raises(NothingInFlight):
+        pool.recv()
+    ended.set()
+    idle.get()

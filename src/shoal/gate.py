@@ -2,7 +2,7 @@
 
 One thread at a time is inside, and a second one is refused. The exception is a pair that works hand in hand, one thread
 that sends and one that receives: they take turns. The receiver lets the sender in while it waits, and knows from who
-sent last whether more may come.
+sent last whether more may come. If nobody but itself has sent anything, another thread may be about to, for a while.
 
 A Ctrl-C may strike at any line, and the program may carry on after it. So a caller takes the lock in a ``with`` of its
 own, ``with gate.knock(), gate:``, since no interrupt can come between taking a lock that way and entering the block.
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 _SLICE_S = 0.1
 _TURN_S = 2e-3  # how long a receiver keeps the sender out
+_PATIENCE_S = 5.0  # how long a thread that has not sent anything yet is waited for: it need not have that in mind
+_OWN_THREADS = "shoal-"
 _gates: WeakSet[Gate] = WeakSet()
 
 
@@ -164,6 +166,13 @@ class Gate:
         last = self._last_sender
         return last is not None and last is not current_thread() and last.is_alive()
 
+    def finds_sender(self, timeout: float | None) -> bool:
+        """Wait until another thread of the program has sent something, if there is one; for some seconds at most."""
+        end = monotonic() + (_PATIENCE_S if timeout is None else min(timeout, _PATIENCE_S))
+        while not self.has_sender and _has_other_threads() and (left := end - monotonic()) > 0:
+            self._step_out(min(left, _SLICE_S))
+        return self.has_sender
+
     def take_turns(self, receive: Callable[[float], T], is_enough: Callable[[], bool], timeout: float | None) -> T:
         """Receive while another thread sends, letting that one in again and again.
 
@@ -227,6 +236,12 @@ class Entrance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._gate.__exit__(kind, error, trace)
+
+
+def _has_other_threads() -> bool:
+    """Whether the program has threads that could use a pool: neither this one nor shoal's own."""
+    me = current_thread()
+    return any(thread is not me and not thread.name.startswith(_OWN_THREADS) for thread in threading.enumerate())
 
 
 def _disown_all() -> None:

@@ -173,8 +173,8 @@ class Pool:
     def recv(self, timeout: float | None = None, min_batch: int | None = None, max_wait: float | None = None) -> Batch:
         """Wait for rows and return them.
 
-        If less than a batch is under way, an asynchronous pool returns what is. But if another thread did the last
-        ``send`` and is still alive, its next one is waited for.
+        If less than a batch is under way, an asynchronous pool returns what is. But the next ``send`` of another thread
+        that did the last one is waited for; and if nothing is under way, some seconds for that of any other thread.
 
         Args:
             timeout: Seconds until ``RecvTimeout``; nothing is lost then. None waits as long as the envs' own
@@ -192,9 +192,10 @@ class Pool:
             check_count("min_batch", min_batch, low=0)
         with self._gate.receiving.knock(), self._gate.receiving:
             self._receiver.settle()
-            if not self._gate.has_sender:
-                return self._receive(timeout, min_batch, max_wait)
             traffic = self._dispatch.traffic
+            is_idle = self.is_async and traffic.is_empty
+            if not self._gate.has_sender and not (is_idle and self._gate.finds_sender(timeout)):
+                return self._receive(timeout, min_batch, max_wait)
             wanted = enough_of(self.batch_size, min_batch, max_wait)
             patience = monotonic() + (max_wait or 0.0)
             return self._gate.take_turns(
