@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import shoal.faces.bbrl as face  # noqa: E402
-from shoal.errors import EnvCallError, StateError  # noqa: E402
+from shoal.errors import ArgumentError, EnvCallError, StateError  # noqa: E402
 from shoal.faces.bbrl import (  # noqa: E402
     Agent,
     Agents,
@@ -111,7 +111,27 @@ def test_wrapped_keywords_and_printing(capsys: pytest.CaptureFixture[str]) -> No
     workspace = Workspace()
     TemporalAgent(Agents(KWAgentWrapper(Look(), stochastic=True), PrintAgent("x")))(workspace, n_steps=2, other=1)
     assert seen == [(t, {"stochastic": True, "other": 1}) for t in (0, 1)]
-    assert capsys.readouterr().out == "x = tensor([0])\nx = tensor([1])\n"
+    assert capsys.readouterr().out == "x  =  tensor([0])\nx  =  tensor([1])\n"
+
+
+def test_a_printer_that_is_reset_prints_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    workspace, agent = Workspace(), PrintAgent("x")
+    for name in ("x", "y"):
+        workspace.set(name, 0, torch.tensor([1]))
+    agent.reset()
+    agent(workspace, t=0)
+    workspace.set("z", 0, torch.tensor([2]))
+    agent(workspace, t=0)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["x", "y", "x", "y", "z"]
+
+
+def test_parts_are_found_before_the_whole() -> None:
+    first, second = Agent(name="it"), Agent(name="it")
+    both = Agents(first, second, name="it")
+    whole = TemporalAgent(both, name="it")
+    assert whole.get_by_name("it") == [first, second, both, whole]
+    elsewhere = RemoteAgent(both, name="it")
+    assert elsewhere.get_by_name("it") == [elsewhere, first, second, both]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +158,16 @@ def test_models_and_configs(tmp_path: Any) -> None:
     assert torch.equal(Policy().load_model(tmp_path / "policy").lin.weight, policy.lin.weight)
     config = {"classname": "torch.nn.Linear", "in_features": 2, "out_features": 3}
     assert face.instantiate_class(config).weight.shape == (3, 2)
+
+
+@pytest.mark.parametrize("ask", [face.get_class, face.instantiate_class])
+def test_a_config_that_names_no_class_lacks_a_key(ask: Any) -> None:
+    for kind in (KeyError, ArgumentError):
+        with pytest.raises(kind, match=r"^classname: expected 'module.Class', but the config has only \['a'\]"):
+            ask({"a": 1})
+    with pytest.raises(ArgumentError, match="got 'Fraction'") as caught:
+        ask({"classname": "Fraction"})
+    assert not isinstance(caught.value, KeyError)
 
 
 class Named:
@@ -385,6 +415,16 @@ def test_an_asynchronous_agent_takes_its_envs_along() -> None:
         workspace = agent.get_workspace()
         assert workspace is not None
         assert workspace["env/done"].tolist() == [[False, False], [True, False], [True, True]]
+
+
+def test_an_agent_in_no_process_is_a_copy_with_copies_of_the_envs() -> None:
+    env = ParallelGymAgent(numbered(), 2)
+    whole = TemporalAgent(Agents(env, Stills()))
+    agent, workspace = NRemoteAgent.create(whole, num_processes=0, t=0, stop_variable="env/done")
+    with env, agent.agent[0]:
+        assert agent.agent[0] is not env
+        agent(workspace, t=0, stop_variable="env/done")
+    assert workspace["env/done"].tolist() == [[False, False], [True, False], [True, True]]
 
 
 class Slow(Agent):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ from shoal.errors import (  # noqa: E402
 from shoal.faces.bbrl import (  # noqa: E402
     Agent,
     Agents,
+    GymAgent,
     ParallelGymAgent,
     TemporalAgent,
     VecGymAgent,
@@ -398,11 +401,91 @@ def test_a_copy_of_an_agent_has_envs_of_its_own(agent: Callable[..., Any], tmp_p
     env = agent(partial(make_env, "CartPole-v1", autoreset=True), 2, seed=4, engine=engine)
     run(env, 2, n_steps=3)
     env.save(tmp_path / "env")
-    for copy in (env.clone(), load(tmp_path / "env")):
-        with copy:
+    for other in (env.clone(), load(tmp_path / "env")):
+        with other:
             twin = agent(env.make_env_fn, 2, seed=4)
             run(twin, 2, n_steps=1)
-            same(run(copy, 2, n_steps=5), run(twin, 2, n_steps=5))
+            same(run(other, 2, n_steps=5), run(twin, 2, n_steps=5))
+
+
+@pytest.mark.parametrize("way", [lambda env: env.clone(), copy.deepcopy], ids=["clone", "deepcopy"])
+def test_a_copy_of_an_agent_has_copies_of_its_envs(agent: Callable[..., Any], way: Any) -> None:
+    env = agent(counting((2, 4), autoreset=False), 2)
+    env.envs[0].unwrapped.length = 9
+    with way(env) as other:
+        assert [each.unwrapped.length for each in other.envs] == [9, 4]
+        other.envs[0].unwrapped.length = 1
+        assert col(run(other, stop_variable="env/done"), "done") == [False, True, True, True, True]
+    assert env.envs[0].unwrapped.length == 9
+    assert env.envs[0].unwrapped.actions == []
+
+
+def test_a_copy_that_is_made_during_a_run_has_the_envs_as_they_are_and_begins_anew(agent: Callable[..., Any]) -> None:
+    env = agent(counting((5,), autoreset=True), 1, seed=1)
+    workspace = run(env, n_steps=3)
+    with env.clone() as other:
+        assert (other.envs[0].unwrapped.k, other.envs[0].unwrapped.actions) == (2, [0, 1])
+        with pytest.raises(StateError, match="never with t=0"):
+            other(workspace, t=3)
+        assert col(run(other, n_steps=2), "env_obs") == [[1, 0], [1, 1]]
+    env(workspace, t=3)
+    assert col(workspace, "env_obs") == [[0, 0], [0, 1], [0, 2], [0, 3]], "the original goes on"
+
+
+def test_a_part_that_knows_an_env_knows_its_copy_in_the_copy(agent: Callable[..., Any]) -> None:
+    env, watcher = agent(Counting, 1), Clock(1)
+    watcher.env = env.envs[0]
+    whole = Agents(env, watcher).clone()
+    assert whole[1].env is whole[0].envs[0] is not env.envs[0]
+
+
+class Locked(Counting):
+    """Has a part that cannot be copied."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.lock = threading.Lock()
+
+
+def test_envs_that_cannot_be_copied_are_made_anew(agent: Callable[..., Any]) -> None:
+    lengths = iter((1, 2, 3, 4))
+    env = agent(lambda: Locked(next(lengths)), 2)
+    with env.clone() as other:
+        assert [each.length for each in other.envs] == [3, 4]
+        assert [each.length for each in env.envs] == [1, 2]
+        watcher = Clock(1)
+        watcher.env = env.envs[0]
+        with pytest.raises(TypeError):
+            Agents(env, watcher).clone()
+
+
+class Closable(Counting):
+    is_closed = False
+
+    def close(self) -> None:
+        assert not self.is_closed
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_copy_of_an_agent_that_is_closed_has_new_envs(has_run: bool) -> None:
+    with ParallelGymAgent(Closable, 2) as env:
+        if has_run:
+            run(env, n_steps=2)
+    assert [each.is_closed for each in env.envs] == [True, True]
+    with env.clone() as other:
+        assert [each.is_closed for each in other.envs] == [False, False]
+
+
+def test_a_copy_of_an_agent_whose_envs_are_elsewhere_has_new_ones(agent: Callable[..., Any]) -> None:
+    env = agent(Counting, 2, engine="thread")
+    with env.clone() as early:
+        run(early, n_steps=2)
+    run(env, n_steps=3)
+    env.envs[0].length = 9
+    with env.clone() as late:
+        run(late, n_steps=2)
+        assert [each.length for each in late.envs] == [3, 3]
 
 
 # ---------------------------------------------------------------------- observations and actions
@@ -670,6 +753,78 @@ def unmakeable() -> Any:
 def test_envs_that_cannot_be_made(agent: Callable[..., Any], engine: str) -> None:
     with pytest.raises((ValueError, EnvConstructError), match="cannot be made"):
         agent(unmakeable, 2, engine=engine)
+
+
+# ---------------------------------------------------------------------- agents of one's own
+
+
+class Mine(GymAgent):
+    """An env agent that is its own env."""
+
+    def forward(self, t: int, **kwargs: Any) -> None:
+        super().forward(t, **kwargs)
+        returns = torch.full((2,), float(sum(range(t + 1))))
+        self.set_obs({"env_obs": torch.zeros(2), "reward": torch.full((2,), t), "cumulated_reward": returns}, t)
+
+
+@pytest.mark.parametrize("reward_at_t", [False, True])
+def test_an_env_agent_may_be_all_ones_own(reward_at_t: bool) -> None:
+    env, workspace = Mine(reward_at_t=reward_at_t, output_string="mine/"), Workspace()
+    for length in (4, 3):
+        TemporalAgent(env)(workspace, t=0, n_steps=length)
+        assert workspace["mine/env_obs"].shape == (length, 2), "a shorter run leaves nothing of a longer one"
+        times = list(range(length))
+        rewards = [*times[1:], 0] if reward_at_t else times
+        sums = [sum(range(t + 1)) for t in times]
+        assert workspace["mine/reward"][:, 1].tolist() == rewards
+        assert workspace["mine/cumulated_reward"][:, 1].tolist() == ([*sums[1:], sums[-1]] if reward_at_t else sums)
+    assert env._seed == Mine.default_seed
+
+
+class Tenfold(ParallelGymAgent):
+    """Changes what its envs say before it is written."""
+
+    def set_obs(self, observations: dict[str, Any], t: int) -> None:
+        for name in ("env_obs", "reward", "cumulated_reward"):
+            observations[name] *= 10
+        super().set_obs({**observations, "more": torch.full((self.num_envs,), t)}, t)
+
+
+def test_an_env_agent_may_change_what_is_written(agent: Callable[..., Any]) -> None:
+    workspace = run(agent(counting((1, 3), autoreset=False), 2, kind=Tenfold), stop_variable="env/done")
+    assert col(workspace, "reward") == [0, 10, 0, 0]
+    assert col(workspace, "cumulated_reward") == [0, 10, 10, 10]
+    assert col(workspace, "env_obs") == [[0, 0], [0, 10], [0, 10], [0, 10]]
+    assert col(workspace, "more", 1) == [0, 1, 2, 3]
+
+
+def test_an_env_agent_has_a_parameter_without_numbers(agent: Callable[..., Any]) -> None:
+    env = agent(Counting, 1)
+    assert (env.ghost_params.device.type, env.ghost_params.numel()) == ("cpu", 0)
+    assert list(env.state_dict()) == ["ghost_params"]
+    assert env.to("meta").ghost_params.device.type == "meta"
+
+
+def test_an_agent_without_a_function_has_no_envs(agent: Callable[..., Any]) -> None:
+    env = agent(None, 2)
+    assert (env.num_envs, env.envs, env.observation_space, env.action_space) == (2, [], None, None)
+    assert env.clone().envs == []
+    for ask in (env.get_observation_space, env.get_action_space):
+        for kind in (ValueError, StateError):
+            with pytest.raises(kind, match="has no envs"):
+                ask()
+    with pytest.raises(StateError, match="without a function"):
+        env(Workspace(), t=0)
+
+
+def test_a_size_that_is_a_shape_is_worth_a_warning(agent: Callable[..., Any]) -> None:
+    class Wide(Counting):
+        observation_space = gym.spaces.Box(0, 1, (2, 3))
+
+    with pytest.warns(UserWarning, match="shape") as caught:
+        assert agent(Wide, 1).get_obs_and_actions_sizes() == ((2, 3), 5)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert agent(Counting, 1).get_obs_and_actions_sizes() == (2, 5)
 
 
 # ---------------------------------------------------------------------- vector envs

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from shoal.errors import ShoalError, WorkspaceError  # noqa: E402
+from shoal.errors import ShoalError, UnknownVariable, WorkspaceError  # noqa: E402
 from shoal.faces.bbrl import Agent, ReplayBuffer, Workspace  # noqa: E402
 from shoal.faces.bbrl.workspace import _SplitSharedWorkspace  # noqa: E402
 
@@ -76,7 +76,7 @@ def test_any_sequence_of_writes_gives_what_a_model_of_lists_gives(operations: li
     assert list(workspace.keys()) == list(model.columns)
     for name, column in model.columns.items():
         assert [workspace.get(name, t).tolist() for t in range(len(column))] == column
-    assert Workspace(workspace)["a", "b"] if len(model.columns) == 2 else True
+    assert [full.tolist() for full in workspace[tuple(workspace)]] == list(model.columns.values())
 
 
 @settings(max_examples=100, deadline=None)
@@ -108,6 +108,26 @@ def test_transitions_by_another_flag_and_by_the_other_name() -> None:
     assert workspace.get_transition(filter_key="cut").batch_size() == 5
     with pytest.raises(WorkspaceError, match="'nope'"):
         workspace.get_transitions(filter_key="nope")
+
+
+def test_several_variables_are_read_one_after_the_other() -> None:
+    workspace = counted(2, 1)
+    several = workspace["env/done", "x"]
+    assert next(several).tolist() == [[False], [False]]
+    assert [full.tolist() for full in several] == [[[0], [10]]]
+    with pytest.raises(UnknownVariable, match="'nope'"):
+        workspace["x", "nope"]
+
+
+def test_a_printed_workspace_tells_the_sizes_of_all_variables() -> None:
+    workspace = counted(4, 2)
+    workspace.set("y", 0, torch.zeros(3, 5))
+    assert str(workspace).splitlines() == [
+        "Workspace:",
+        "  x: time_size = 4, batch_size = 2, shape = (), torch.int64, cpu",
+        "  env/done: time_size = 4, batch_size = 2, shape = (), torch.bool, cpu",
+        "  y: time_size = 1, batch_size = 3, shape = (5,), torch.float32, cpu",
+    ]
 
 
 def test_errors_are_assertions_and_shoals_own() -> None:
@@ -326,6 +346,10 @@ def test_a_variable_that_is_not_there_is_an_assertion_and_a_key() -> None:
                 ask("y")
 
 
+def test_a_share_of_columns_says_which_they_are() -> None:
+    assert _SplitSharedWorkspace(counted()._convert_to_shared_workspace(), (1, 2)).batch_dims == (1, 2)
+
+
 def test_shared_workspaces_keep_their_names_and_sizes() -> None:
     shared = counted()._convert_to_shared_workspace(n_repeat=2)
     assert shared.is_shared
@@ -389,6 +413,60 @@ def test_values_of_every_type_are_kept(dtype: Any) -> None:
     assert torch.equal(workspace.get("x", 0).to(torch.complex64), value.to(torch.complex64))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("how", ["by time", "whole", "copied", "shared"])
+def test_what_was_begun_under_inference_mode_goes_on_outside(dtype: Any, how: str) -> None:
+    workspace = Workspace()
+    with torch.inference_mode():
+        if how == "whole":
+            workspace.set_full("x", torch.ones(2, 2, dtype=dtype))
+        else:
+            for t in range(2):
+                workspace.set("x", t, torch.ones(2, dtype=dtype))
+        if how == "copied":
+            workspace = copy.deepcopy(workspace)
+        if how == "shared":
+            workspace = workspace._convert_to_shared_workspace(time_size=12)
+    zeros = torch.zeros(2, dtype=dtype)
+    workspace.set("x", 1, zeros)
+    workspace.set("x", 3, zeros)
+    workspace.set("x", 11, zeros)  # beyond the room there was
+    workspace.copy_n_last_steps(1)
+    weight = torch.ones(2, dtype=dtype, requires_grad=True)
+    (workspace["x"] * weight + workspace.get("x", 0)).sum().backward()
+    assert weight.grad is not None
+    if how != "shared":
+        workspace.set("x", 1, weight * 2)
+        workspace["x"].sum().backward()
+        assert weight.grad.tolist() == [2, 2]
+    assert workspace.get("x", 3).tolist() == [0, 0]
+
+
+def test_values_with_and_without_gradients_from_both_sides_of_inference_mode() -> None:
+    workspace, weight = Workspace(), torch.ones(2, requires_grad=True)
+    workspace.set("x", 0, weight * 2)
+    with torch.inference_mode():
+        workspace.set("x", 2, weight * 3)
+    workspace.set("x", 3, weight * 4)
+    assert workspace["x"][:, 0].tolist() == [2, 0, 3, 4]
+    (workspace["x"] * weight).sum().backward()
+    workspace.zero_grad()
+    workspace.set("x", 0, torch.zeros(2))
+    assert workspace["x"][:, 0].tolist() == [0, 0, 3, 4]
+
+
+def test_a_buffer_that_was_begun_under_inference_mode_goes_on_outside() -> None:
+    buffer = ReplayBuffer(5)
+    with torch.inference_mode():
+        pairs = Workspace()
+        pairs.set_full("x", torch.ones(2, 3))
+        buffer.put(pairs)
+    buffer.put(pairs)
+    weight = torch.ones(4, requires_grad=True)
+    (buffer.get_shuffled(4)["x"] * weight).sum().backward()
+    assert buffer.is_full
+
+
 def test_columns_of_variables_of_different_widths_are_not_the_same_columns() -> None:
     workspace = Workspace()
     workspace.set("x", 0, torch.zeros(2))
@@ -429,3 +507,12 @@ def test_a_buffer_takes_what_it_was_begun_with() -> None:
     for other in (counted(3), Workspace._of([("x", torch.zeros(2, 2))])):
         with pytest.raises(AssertionError, match="put"):
             buffer.put(other)
+
+
+def test_a_variable_that_a_buffer_does_not_know_is_told_by_the_same_class_as_elsewhere() -> None:
+    buffer, more = ReplayBuffer(4), counted(2)
+    buffer.put(counted(2))
+    more.set_full("more", torch.zeros(2, 2))
+    for kind in (KeyError, UnknownVariable):
+        with pytest.raises(kind, match=r"the buffer holds .* the workspace has \['x', 'env/done', 'more'\]"):
+            buffer.put(more)

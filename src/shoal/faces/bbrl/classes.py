@@ -9,6 +9,12 @@ from typing import Any
 from shoal.errors import ArgumentError
 
 
+class MissingClassname(ArgumentError, KeyError):
+    """A config does not say what to make."""
+
+    __str__ = Exception.__str__  # a KeyError shows its text as a repr
+
+
 def get_class(arguments: Any) -> Any:
     """The class, or function, that a config names.
 
@@ -16,7 +22,10 @@ def get_class(arguments: Any) -> Any:
         >>> get_class({"classname": "fractions.Fraction", "numerator": 3})
         <class 'fractions.Fraction'>
     """
-    name = _items(arguments).get("classname")
+    items = _items(arguments)
+    if "classname" not in items:
+        raise MissingClassname(f"classname: expected 'module.Class', but the config has only {list(items)}")
+    name = items["classname"]
     module, _, attribute = str(name).rpartition(".")
     if name is None or not module:
         raise ArgumentError(f"classname: expected 'module.Class', got {name!r}")

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 
 class _SplitSharedWorkspace:
-    """The columns in ``batch_dims`` of a workspace, as a workspace of their own."""
+    """The columns in ``batch_dims`` of a workspace, as a workspace of their own.
+
+    Attributes:
+        workspace: The workspace.
+        batch_dims: The first column, and the one after the last.
+    """
 
     def __init__(self, workspace: Workspace, batch_dims: tuple[int, int]) -> None:
         if not workspace.is_shared:
             raise WorkspaceError("only a shared workspace can be split")
         self.workspace = workspace
-        self._batch_dims, self._columns = batch_dims, slice(*batch_dims)
+        self.batch_dims, self._columns = batch_dims, slice(*batch_dims)
         self.is_shared = True
 
     def set(self, var_name: str, t: int, v: torch.Tensor) -> None:
@@ -34,7 +39,7 @@ class _SplitSharedWorkspace:
 
     def get(self, var_name: str, t: int) -> torch.Tensor:
         """These columns at time ``t``."""
-        return self.workspace.get(var_name, t, self._batch_dims)
+        return self.workspace.get(var_name, t, self.batch_dims)
 
     def set_full(self, var_name: str, value: torch.Tensor) -> None:
         """Write these columns at all times."""
@@ -46,11 +51,11 @@ class _SplitSharedWorkspace:
 
     def get_full(self, var_name: str) -> torch.Tensor:
         """These columns at all times."""
-        return self.workspace.get_full(var_name, self._batch_dims)
+        return self.workspace.get_full(var_name, self.batch_dims)
 
     def get_time_truncated(self, var_name: str, from_time: int, to_time: int) -> torch.Tensor:
         """These columns from ``from_time`` up to, but not including, ``to_time``."""
-        return self.workspace.get_time_truncated(var_name, from_time, to_time, self._batch_dims)
+        return self.workspace.get_time_truncated(var_name, from_time, to_time, self.batch_dims)
 
     def keys(self) -> KeysView[str]:
         """The names of all variables."""

@@ -5,6 +5,8 @@
     Fixed       a Recorded in shared memory, of fixed size
 
 Values are copied in and out. What a caller holds never changes, and what a caller changes never reaches a workspace.
+
+Tensors made under ``torch.inference_mode`` cannot be written outside of it, so no variable is kept in one.
 """
 
 from __future__ import annotations
@@ -78,10 +80,10 @@ class Recorded(_Checked):
     @classmethod
     def like(cls, value: torch.Tensor) -> Recorded:
         """An empty variable for values like this one."""
-        return cls(value.new_empty((_LEAST_CAPACITY, *value.shape)), 0)
+        return cls(_room(value, (_LEAST_CAPACITY, *value.shape)), 0)
 
     def _take(self, buffer: torch.Tensor) -> None:
-        self._buffer = buffer
+        self._buffer = buffer = ordinary(buffer)
         # Reading and writing single rows through numpy takes a fifth of the time that it takes through torch.
         self._rows: Any = None
         if buffer.device.type == "cpu" and buffer.dtype in _NUMPYS:
@@ -107,7 +109,7 @@ class Recorded(_Checked):
     def _grow(self, length: int) -> None:
         capacity = len(self._buffer)
         if length > capacity:
-            larger = self._buffer.new_empty((max(length, 2 * capacity, _LEAST_CAPACITY), *self.shape))
+            larger = _room(self._buffer, (max(length, 2 * capacity, _LEAST_CAPACITY), *self.shape))
             larger[: self.length] = self._buffer[: self.length]
             self._take(larger)
         if length - 1 > self.length:
@@ -138,7 +140,7 @@ class Fixed(Recorded):
         self._name = name
 
     def _take(self, buffer: torch.Tensor) -> None:
-        super()._take(buffer.share_memory_())  # has an effect only on a new or copied buffer
+        super()._take(ordinary(buffer).share_memory_())  # has an effect only on a new or copied buffer
 
     def _grow(self, length: int) -> None:
         raise no_time(self._name, length - 1, self.length, "; a shared workspace keeps its size")
@@ -153,7 +155,7 @@ class Tracked(_Checked):
 
     def __init__(self, full: torch.Tensor) -> None:
         super().__init__(full.shape[1:], full.dtype, full.device)
-        self._full: torch.Tensor | None = full
+        self._full: torch.Tensor | None = ordinary(full)
         self._steps: list[torch.Tensor] = []
 
     @property
@@ -193,6 +195,19 @@ def no_time(name: str, t: int, length: int, more: str = "") -> WorkspaceError:
     """The error for a time that a variable does not have."""
     known = f"times 0 to {length - 1}" if length else "no times"
     return WorkspaceError(f"{name}: there is no time {t}; it has {known}{more}")
+
+
+def ordinary(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy of it if it was made under ``torch.inference_mode``."""
+    if not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False):
+        return tensor.clone()
+
+
+def _room(like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    with torch.inference_mode(False):
+        return like.new_empty(shape)
 
 
 def variable_of(full: torch.Tensor) -> Variable:

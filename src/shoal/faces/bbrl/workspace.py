@@ -173,7 +173,7 @@ class Workspace:
         """``ws["a"]`` is ``get_full("a")``; ``a, b = ws["a", "b"]`` reads several."""
         if isinstance(key, str):
             return self.get_full(key)
-        return tuple(self.get_full(name) for name in key)
+        return iter([self.get_full(name) for name in key])
 
     def __contains__(self, name: object) -> bool:
         return name in self._variables
@@ -368,7 +368,11 @@ class Workspace:
         return made
 
     def __str__(self) -> str:
-        lines = [f"  {name}: {tuple(full.shape)} {full.dtype} {full.device}" for name, full in self._fulls()]
+        lines = [
+            f"  {name}: time_size = {full.shape[0]}, batch_size = {full.shape[1]}, "
+            f"shape = {tuple(full.shape[2:])}, {full.dtype}, {full.device}"
+            for name, full in self._fulls()
+        ]
         return "\n".join(["Workspace:", *lines])
 
     __repr__ = __str__

@@ -1,14 +1,16 @@
-"""GymAgent: what all env agents share.
+"""What env agents share.
 
-Called with ``t``, an env agent reads the action of ``t - 1`` and writes ``env/*`` at ``t``; at ``t = 0`` it resets. A
-subclass makes the frames (``_begin``, ``_go_on``); this class provides the seeds and writes the frames.
+Called with ``t``, an env agent reads the action of ``t - 1`` and writes ``env/*`` at ``t``; at ``t = 0`` it resets.
+
+    GymAgent      takes a seed, counts runs, writes what it is given; for agents of your own too
+    FramedAgent   provides seeds and actions, and writes the frames that a subclass makes (_begin, _go_on)
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 
@@ -17,14 +19,25 @@ from shoal.faces.bbrl.agents.agent import SerializableAgent, TimeAgent
 from shoal.faces.bbrl.agents.seeding import SeedableAgent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
     from gymnasium import Space
 
     from shoal.faces.bbrl.agents.frames import Frame
 
 
+_REWARDS = ("reward", "cumulated_reward")
+
+
+class NoSpace(StateError, ValueError):
+    """An env agent without envs was asked for their spaces."""
+
+
 class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
     """An agent that is an env, or many.
+
+    A subclass of your own calls ``forward`` of this class first, and then ``set_obs`` with what its envs have done.
 
     Args:
         seed: The seed; ``default_seed`` if there is none.
@@ -36,13 +49,23 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
         **kwargs: Arguments of ``Agent``.
 
     Attributes:
-        num_envs: How many envs there are.
         observation_space: The observation space of one env.
         action_space: The action space of one env.
+        ghost_params: An empty parameter, on the device that the agent was moved to.
+
+    Example:
+        >>> from shoal.faces.bbrl import Workspace
+        >>> class Coin(GymAgent):
+        ...     def forward(self, t, **kwargs):
+        ...         super().forward(t, **kwargs)
+        ...         self.set_obs({"env_obs": torch.tensor([t % 2]), "reward": torch.ones(1)}, t)
+        >>> workspace = Workspace()
+        >>> Coin()(workspace, t=0)
+        >>> list(workspace)
+        ['env/env_obs', 'env/reward']
     """
 
     default_seed = 42
-    num_envs: int
 
     def __init__(
         self,
@@ -60,11 +83,85 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
         self.observation_space: Space[Any] | None = None
         self.action_space: Space[Any] | None = None
         self._resets = 1
-        self._frame: Frame | None = None
-        # Its only purpose is to be on the device that the agent is moved to.
-        self.register_buffer("_home", torch.zeros(()), persistent=False)
+        self.ghost_params = torch.nn.Parameter(torch.empty(0))
 
     # ------------------------------------------------------------------ one time step
+
+    def forward(self, t: int = 0, *args: Any, **kwargs: Any) -> None:
+        """Take ``default_seed`` if there is no seed yet; at ``t = 0``, begin a new run in the workspace."""
+        if self._seed is None:
+            self.seed(self.default_seed)
+        if t == 0:
+            self._resets += 1
+            self._lent().restart()
+
+    def set_obs(self, observations: Mapping[str, torch.Tensor], t: int) -> None:
+        """Write variables at time ``t``, under their names with the prefix of the agent.
+
+        With ``reward_at_t``, ``reward`` and ``cumulated_reward`` go to ``t - 1`` too, and the reward at ``t`` is zero.
+        """
+        put, output, device = self._lent().set, self.output, self._home()
+        is_here = device.type == "cpu"
+        for name, column in observations.items():
+            value = column if is_here and column.is_cpu else column.to(device)
+            if self.reward_at_t and name in _REWARDS:
+                if t > 0:
+                    put(output + name, t - 1, value)
+                if name == "reward":
+                    value = torch.zeros_like(value)
+            put(output + name, t, value)
+
+    def _home(self) -> torch.device:
+        # Attributes of a module that are parameters take their time.
+        return self._parameters["ghost_params"].device
+
+    # ------------------------------------------------------------------ spaces
+
+    def get_observation_space(self) -> Space[Any]:
+        """The observation space of one env."""
+        return _defined(self.observation_space)
+
+    def get_action_space(self) -> Space[Any]:
+        """The action space of one env."""
+        return _defined(self.action_space)
+
+    def get_obs_and_actions_sizes(self) -> tuple[Any, Any]:
+        """Sizes of observations and actions: a vector's length, another array's shape, or the number of choices.
+
+        Warns:
+            UserWarning: Of a shape, where most callers expect a number.
+        """
+        return _size(self.get_observation_space()), _size(self.get_action_space())
+
+    def is_continuous_action(self) -> bool:
+        """Whether actions are arrays of numbers."""
+        return isinstance(self.action_space, spaces.Box)
+
+    def is_discrete_action(self) -> bool:
+        """Whether an action is one of n choices."""
+        return isinstance(self.action_space, spaces.Discrete)
+
+    def is_continuous_state(self) -> bool:
+        """Whether observations are arrays of numbers."""
+        return isinstance(self.observation_space, spaces.Box)
+
+    def is_discrete_state(self) -> bool:
+        """Whether an observation is one of n choices."""
+        return isinstance(self.observation_space, spaces.Discrete)
+
+
+class FramedAgent(GymAgent):
+    """An env agent whose envs move together, and give a frame at each time step.
+
+    Attributes:
+        num_envs: How many envs there are.
+    """
+
+    num_envs: int
+
+    def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(seed, **kwargs)
+        self._frame: Frame | None = None
 
     def _begin(self, seeds: list[int]) -> Frame:
         raise NotImplementedError
@@ -75,12 +172,9 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
     def forward(self, t: int = 0, *args: Any, **kwargs: Any) -> None:
         """Reset all envs at ``t = 0``; after that, step them with the action of ``t - 1``."""
         if t == 0:
-            if self._seed is None:
-                self.seed(self.default_seed)
-            self._resets += 1
+            super().forward(t)
             root = self.num_envs * self._resets * (self._seed or 0)
             frame = self._begin([root + k + 1 for k in range(self.num_envs)])
-            self._lent().restart()
             self._write(frame, 0, None)
         else:
             last = self._frame
@@ -116,67 +210,34 @@ class GymAgent(TimeAgent, SeedableAgent, SerializableAgent):
         return array
 
     def _write(self, frame: Frame, t: int, last: Frame | None) -> None:
-        reward = frame.reward
-        if self.reward_at_t:
-            if last is not None:
-                # The last time step of an episode keeps its return, whatever the next episode begins with.
-                total = np.where(last.done, last.cumulated_reward, frame.cumulated_reward)
-                self._put({"reward": reward, "cumulated_reward": total}, t - 1)
-            reward = np.zeros_like(reward)
-        self._put(frame.obs, t)
-        self._put(
-            {
-                "terminated": frame.terminated,
-                "truncated": frame.truncated,
-                "done": frame.done,
-                "reward": reward,
-                "cumulated_reward": frame.cumulated_reward,
-                "timestep": frame.timestep,
-            },
-            t,
-        )
+        columns = {
+            **frame.obs,
+            "terminated": frame.terminated,
+            "truncated": frame.truncated,
+            "done": frame.done,
+            "reward": frame.reward,
+            "cumulated_reward": frame.cumulated_reward,
+            "timestep": frame.timestep,
+        }
+        if type(self).set_obs is not GymAgent.set_obs:
+            # Whoever writes something else may change these on the way, and the next frame begins with this one.
+            columns = {name: column.copy() for name, column in columns.items()}
+        self.set_obs({name: torch.from_numpy(column) for name, column in columns.items()}, t)
+        if self.reward_at_t and last is not None and last.done.any():
+            self._restore(last, t - 1)
 
-    def _put(self, columns: dict[str, npt.NDArray[Any]], t: int) -> None:
-        put, output, device = self._lent().set, self.output, self._buffers["_home"].device
-        is_here = device.type == "cpu"
-        for name, column in columns.items():
-            value = torch.from_numpy(column)
-            put(output + name, t, value if is_here else value.to(device))
-
-    # ------------------------------------------------------------------ spaces
-
-    def get_observation_space(self) -> Space[Any]:
-        """The observation space of one env."""
-        return _defined(self.observation_space)
-
-    def get_action_space(self) -> Space[Any]:
-        """The action space of one env."""
-        return _defined(self.action_space)
-
-    def get_obs_and_actions_sizes(self) -> tuple[Any, Any]:
-        """Sizes of observations and actions: a vector's length, another array's shape, or the number of choices."""
-        return _size(self.get_observation_space()), _size(self.get_action_space())
-
-    def is_continuous_action(self) -> bool:
-        """Whether actions are arrays of numbers."""
-        return isinstance(self.action_space, spaces.Box)
-
-    def is_discrete_action(self) -> bool:
-        """Whether an action is one of n choices."""
-        return isinstance(self.action_space, spaces.Discrete)
-
-    def is_continuous_state(self) -> bool:
-        """Whether observations are arrays of numbers."""
-        return isinstance(self.observation_space, spaces.Box)
-
-    def is_discrete_state(self) -> bool:
-        """Whether an observation is one of n choices."""
-        return isinstance(self.observation_space, spaces.Discrete)
+    def _restore(self, last: Frame, t: int) -> None:
+        """Write the returns of episodes that have ended again, over what the next episodes begin with."""
+        name = f"{self.output}cumulated_reward"
+        returns = self._lent().get(name, t)
+        ended = torch.from_numpy(last.done).to(returns.device)
+        returns[ended] = torch.from_numpy(last.cumulated_reward).to(returns.device)[ended]
+        self._lent().set(name, t, returns)
 
 
 def _defined(space: Space[Any] | None) -> Space[Any]:
     if space is None:
-        raise StateError("this agent has no envs, so it has no spaces")
+        raise NoSpace("this agent has no envs, so it has no spaces")
     return space
 
 
@@ -186,4 +247,6 @@ def _size(space: Space[Any]) -> Any:
     shape = space.shape
     if shape is None:
         raise StateError(f"{space} has parts of different sizes, and so none of its own")
+    if len(shape) > 1:
+        warnings.warn(f"{space} has no single size, so this is its shape; flatten it to have a number", stacklevel=3)
     return shape[0] if len(shape) == 1 else shape

@@ -2,6 +2,7 @@
 
     Named         an id, a registration or a KernelEnv: the pool makes the envs, on any engine, compiled ones included
     Made          a function that makes an env
+    Nothing       no envs at all
 
 For the serial engine, the function is called here, once per env and in order; for the other engines it is called where
 the envs will run, and once here, for an env to inspect. The inspection asks whether the env has an ``Autoreset``
@@ -10,25 +11,29 @@ that observation needs the seed.
 
 ``Autoreset`` stays where it is. It acts when an env is stepped after the end of an episode, and the pool never does
 that: its boundary rule resets the env, and the wrapper with it.
+
+A copy of a source in this process has copies of the envs that are here. Envs that cannot be copied or are elsewhere are
+made anew, and so are all envs of a source that was pickled.
 """
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium as gym
-import torch
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from shoal.adapters import adapt
 from shoal.build import make_pool, own_recipe
 from shoal.engines.kernel.installed import has_numba
-from shoal.errors import SpecError, StateError
+from shoal.errors import StateError
 from shoal.faces.bbrl.agents.frames import seen_space
 from shoal.faces.bbrl.agents.making import has_autoreset, make_env
+from shoal.faces.bbrl.agents.shown import MakeShown, Shown, check_autoreset
 from shoal.kernel import is_kind
 
 if TYPE_CHECKING:
@@ -53,8 +58,8 @@ class Source(Protocol):
     autoreset: bool
     is_here: bool
 
-    def spaces(self) -> tuple[Space[Any], Space[Any]]:
-        """The observation and action space that the env declares."""
+    def spaces(self) -> tuple[Space[Any] | None, Space[Any] | None]:
+        """The observation and action space that the env declares, if there is one."""
 
     def at_hand(self) -> Source:
         """A source of the same envs in this thread, if nobody has said where they are to run."""
@@ -78,8 +83,8 @@ class Source(Protocol):
             StateError: If the envs are where no other pool can take them over.
         """
 
-    def close(self) -> None:
-        """Close the envs that no pool has taken over."""
+    def close(self, pool: Pool | None) -> None:
+        """Close the envs, or the pool that has taken them over."""
 
 
 def source_of(
@@ -89,6 +94,8 @@ def source_of(
 
     With None as the engine, envs are compiled where only speed depends on it, and serial otherwise.
     """
+    if make is None:
+        return Nothing()
     engine = options["engine"]
     serial = {**options, "engine": engine or "serial"}
     if engine in ("kernel", "auto", None) and (found := _id_in(make, kwargs)):
@@ -145,6 +152,46 @@ def _is_compiled(env: Any, kwargs: Mapping[str, Any], options: Mapping[str, Any]
     return is_kind(env) and not options.get("wrappers") and has_numba()
 
 
+class Nothing:
+    """No envs: what an agent has that was made without a function."""
+
+    autoreset = False
+    is_here = True
+
+    def spaces(self) -> tuple[None, None]:
+        """None, and none."""
+        return None, None
+
+    def at_hand(self) -> Source:
+        """This source."""
+        return self
+
+    def envs(self) -> list[Any]:
+        """None."""
+        return []
+
+    made = envs
+
+    def take(self, envs: list[Any]) -> None:
+        """Refused: nobody has said how many there are to be."""
+        raise _no_envs()
+
+    def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
+        """Refused: a pool has envs."""
+        raise _no_envs()
+
+    def reopen(self, pool: Pool, mode: Autoreset, action: Any) -> Pool:
+        """Refused: a pool has envs."""
+        raise _no_envs()
+
+    def close(self, pool: Pool | None) -> None:
+        """Do nothing."""
+
+
+def _no_envs() -> StateError:
+    return StateError("this agent was made without a function that makes envs, so there is nothing to reset or step")
+
+
 class Named:
     """Envs that the pool can make on its own; ``plain`` makes a source of the same envs in this thread."""
 
@@ -198,8 +245,10 @@ class Named:
         """Refused: the envs belong to the pool."""
         raise StateError("these envs are the pool's")
 
-    def close(self) -> None:
-        """Do nothing: the envs belong to the pool."""
+    def close(self, pool: Pool | None) -> None:
+        """Close the pool, to which the envs belong."""
+        if pool is not None:
+            pool.close()
 
 
 class Made:
@@ -218,10 +267,11 @@ class Made:
         self._wish = autoreset
         self._built: list[Any] = []
         self._shown: list[Shown] = []
+        self._is_closed = False
         self._build()
         self.autoreset = has_autoreset(self._built[0]) if autoreset is None else autoreset
         for k, env in enumerate(self._built):
-            _check_autoreset(env, None if autoreset is not None else self.autoreset, f"env {k}")
+            check_autoreset(env, None if autoreset is not None else self.autoreset, f"env {k}")
 
     def _build(self) -> list[Any]:
         if not self._built:
@@ -256,6 +306,7 @@ class Made:
     def open(self, mode: Autoreset, seeds: Sequence[int]) -> Pool:
         """A pool of the envs; the first env is reset with its seed, and keeps the result for the pool."""
         built = self._build()
+        self._is_closed = False
         first = adapt(built[0])
         result = first.reset(seed=seeds[0])
         obs = result[0] if isinstance(result, tuple) and result else result
@@ -293,80 +344,37 @@ class Made:
         made.reset()
         return made
 
-    def close(self) -> None:
-        """Close the envs that no pool has taken over."""
-        for env in self._built:
-            env.close()
+    def close(self, pool: Pool | None) -> None:
+        """Close the envs, or the pool that has taken them over."""
+        if pool is not None:
+            pool.close()
+        else:
+            for env in self._built:
+                env.close()
+        self._is_closed = True
 
     def __getstate__(self) -> dict[str, Any]:
-        # Envs are not copied; a copy, here or in another process, makes its own when it needs them.
-        return {**self.__dict__, "_built": [], "_shown": []}
+        # Envs are not pickled with the agent; whoever gets it makes new ones, or is given these.
+        return {**self.__dict__, "_built": [], "_shown": [], "_is_closed": False}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Made:
+        memo[id(self)] = made = type(self).__new__(type(self))
+        vars(made).update(deepcopy(self.__getstate__(), memo))
+        if not self._is_closed:
+            # Not every env can be copied; the copy makes its own then, when it needs them.
+            with suppress(Exception):
+                made._built = _all_copied(self._built, memo)
+        return made
 
 
-@dataclass(frozen=True)
-class MakeShown:
-    """Makes an env where it will run."""
-
-    make: Callable[..., Any]
-    kwargs: dict[str, Any]
-    space: Space[Any]
-    autoreset: bool | None
-
-    def __call__(self) -> Any:
-        """Make it."""
-        env = self.make(**self.kwargs)
-        _check_autoreset(env, self.autoreset, "an env")
-        return Shown(env, self.space)
-
-
-class Shown:
-    """An env as the pool is to see it: with the space that its observations really are in, and without infos.
-
-    Nobody reads infos here, and carrying them between processes would cost more than the rest of most steps.
-
-    Attributes:
-        early: A seed and the result of a reset that was already made with it, to be returned by the next reset.
-        is_handed_over: Whether another ``Shown`` has taken over the env, and will close it.
-    """
-
-    def __init__(self, env: Any, space: Space[Any], action_space: Space[Any] | None = None) -> None:
-        self.env = env = adapt(env)
-        self.observation_space = space
-        self.action_space = env.action_space if action_space is None else action_space
-        # Numbers stay numpy numbers: Gymnasium's own envs are 3 % slower with Python's.
-        self._is_bool = self.action_space.shape == () and self.action_space.dtype == bool
-        self.early: tuple[int | None, Any] | None = None
-        self.is_handed_over = False
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """Reset the env, unless it has just been reset with this seed."""
-        early, self.early = self.early, None
-        result = early[1] if early is not None and early[0] == seed else self.env.reset(seed=seed, options=options)
-        return (result[0], {}) if _ends_in_dict(result, 2) else result
-
-    def step(self, action: Any) -> Any:
-        """Step the env."""
-        result = self.env.step(bool(action) if self._is_bool else action)
-        if not _ends_in_dict(result, 5):
-            return result
-        if torch.Tensor in map(type, result[1:4]):
-            result = (result[0], *map(_number, result[1:4]), result[4])
-        return (*result[:4], {}) if result[4] else result
-
-    def close(self) -> None:
-        """Close the env, unless it was handed over."""
-        if not self.is_handed_over:
-            self.env.close()
-
-
-def _number(value: Any) -> Any:
-    """A reward or a flag that is a tensor, as a plain number."""
-    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+def _all_copied(things: list[Any], memo: dict[int, Any]) -> list[Any]:
+    """Copies of things; ``memo`` learns of them only if all could be copied, and so of none that is half done."""
+    own = dict(memo)
+    copies = deepcopy(things, own)
+    originals = own.pop(id(own), [])  # kept alive there, so that their ids stay theirs
+    memo.update(own)
+    memo.setdefault(id(memo), []).extend(originals)
+    return copies
 
 
 def _itself(shown: Shown) -> Shown:
@@ -375,16 +383,6 @@ def _itself(shown: Shown) -> Shown:
 
 def _row(batch: Any, k: int) -> Any:
     return {key: _row(part, k) for key, part in batch.items()} if isinstance(batch, dict) else batch[k]
-
-
-def _ends_in_dict(result: Any, length: int) -> bool:
-    return result.__class__ is tuple and len(result) == length and isinstance(result[-1], dict)
-
-
-def _check_autoreset(env: Any, expected: bool | None, who: str) -> None:
-    if expected is not None and has_autoreset(env) is not expected:
-        has = "has no" if expected else "has an"
-        raise SpecError(f"{who} {has} Autoreset wrapper, unlike env 0: all envs of an agent must agree")
 
 
 def _name_of(env: Any) -> str:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from shoal.errors import ActionError, AgentActionError, SpecError, StateError, WorkspaceError
 from shoal.faces.bbrl.agents.frames import Accounts, columns_of, final_columns
-from shoal.faces.bbrl.agents.gym_agent import GymAgent
+from shoal.faces.bbrl.agents.gym_agent import FramedAgent
 from shoal.faces.bbrl.agents.opening import Source, source_of
 from shoal.faces.bbrl.agents.views import EnvView
 from shoal.slot import Autoreset
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.pool import Pool
 
 
-class ParallelGymAgent(GymAgent):
+class ParallelGymAgent(FramedAgent):
     """Many envs as one agent, wherever they run.
 
     Without autoreset, an env whose episode has ended keeps its last frame, with reward 0, until the next ``t = 0``.
@@ -37,7 +37,8 @@ class ParallelGymAgent(GymAgent):
     Args:
         make_env_fn: A function that makes an env, such as ``partial(make_env, "CartPole-v1", autoreset=True)``; or a
             task id or a ``KernelEnv``. On the serial engine the function is called once per env, in order; on the
-            others it is called in the workers, and once here. For compiled envs it is not called.
+            others it is called in the workers, and once here. For compiled envs it is not called. With None, the
+            agent has no envs.
         num_envs: How many envs.
         make_env_args: Keyword arguments for the function.
         seed: The seed; ``default_seed`` if there is none.
@@ -197,10 +198,7 @@ class ParallelGymAgent(GymAgent):
 
     def close(self) -> None:
         """End the envs and the workers they run in."""
-        if self._pool is not None:
-            self._pool.close()
-        else:
-            self._source.close()
+        self._source.close(self._pool)
 
     def __enter__(self) -> Self:
         return self
@@ -209,7 +207,8 @@ class ParallelGymAgent(GymAgent):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy, here or in another process, opens a pool of its own and begins with t=0.
+        # A copy, here or in another process, opens a pool of its own and begins with t=0. Which envs are in that pool
+        # is the source's to say.
         return {**self.__dict__, "_pool": None, "_has_acted": False, "_frame": None, "workspace": None}
 
 

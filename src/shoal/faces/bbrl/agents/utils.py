@@ -44,8 +44,8 @@ class Agents(Agent):
         return self
 
     def get_by_name(self, n: str) -> list[Agent]:
-        """All agents of this name among the agent and its parts."""
-        return super().get_by_name(n) + [found for agent in self.agents for found in agent.get_by_name(n)]
+        """All agents of this name among the parts of the agent, then the agent itself."""
+        return [found for agent in self.agents for found in agent.get_by_name(n)] + super().get_by_name(n)
 
 
 class TemporalAgent(TimeAgent):
@@ -102,8 +102,8 @@ class TemporalAgent(TimeAgent):
         return self
 
     def get_by_name(self, n: str) -> list[Agent]:
-        """All agents of this name among the agent and its parts."""
-        return super().get_by_name(n) + self.agent.get_by_name(n)
+        """All agents of this name among the parts of the agent, then the agent itself."""
+        return self.agent.get_by_name(n) + super().get_by_name(n)
 
 
 class CopyTAgent(Agent):
@@ -133,10 +133,14 @@ class PrintAgent(Agent):
         super().__init__(name=name)
         self.names = names
 
+    def reset(self) -> None:
+        """Print all variables from now on."""
+        self.names = ()
+
     def forward(self, t: int | None = None, **kwargs: Any) -> None:
         """Print the variables at time ``t``, or at all times if ``t`` is None."""
         for name in self.names or tuple(self._lent().keys()):
-            print(name, "=", self.get(name if t is None else (name, t)))  # noqa: T201
+            print(name, " = ", self.get(name if t is None else (name, t)))  # noqa: T201
 
 
 class EpisodesDone(TimeAgent):

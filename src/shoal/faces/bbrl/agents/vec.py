@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from shoal.faces.bbrl.agents.frames import Accounts, columns_of, final_columns
-from shoal.faces.bbrl.agents.gym_agent import GymAgent
+from shoal.faces.bbrl.agents.gym_agent import FramedAgent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.faces.bbrl.agents.frames import Frame
 
 
-class VecGymAgent(GymAgent):
+class VecGymAgent(FramedAgent):
     """A ``gymnasium.vector.VectorEnv`` as an agent, with the variables that ``ParallelGymAgent`` writes.
 
     The autoreset mode of the vector env says what happens at the end of an episode: ``NEXT_STEP`` gives the last state

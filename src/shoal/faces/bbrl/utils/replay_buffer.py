@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.errors import StateError, WorkspaceError
+from shoal.errors import StateError, UnknownVariable, WorkspaceError
+from shoal.faces.bbrl.variables import ordinary
 from shoal.faces.bbrl.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -64,9 +65,11 @@ class ReplayBuffer:
         if not self.variables:
             for name, column in columns.items():
                 shape = (self.max_size, len(column), *column.shape[2:])
-                self.variables[name] = torch.zeros(shape, dtype=column.dtype, device=self.device)
+                with torch.inference_mode(False):
+                    self.variables[name] = torch.zeros(shape, dtype=column.dtype, device=self.device)
         if columns.keys() != self.variables.keys():
-            raise WorkspaceError(f"put: the buffer holds {list(self.variables)}, the workspace has {list(columns)}")
+            kind = WorkspaceError if columns.keys() < self.variables.keys() else UnknownVariable
+            raise kind(f"put: the buffer holds {list(self.variables)}, the workspace has {list(columns)}")
         for name, column in columns.items():
             held = self.variables[name]
             if held.shape[1:] != (len(column), *column.shape[2:]) or held.dtype != column.dtype:
@@ -94,4 +97,4 @@ class ReplayBuffer:
     def to(self, device: Any) -> None:
         """Move the buffer to another device."""
         self.device = torch.device(device)
-        self.variables = {name: held.to(self.device) for name, held in self.variables.items()}
+        self.variables = {name: ordinary(held.to(self.device)) for name, held in self.variables.items()}
