@@ -34,7 +34,7 @@ LAYERS: list[set[str]] = [
     {"build", "contract", "replaying"},
     {"collect"},
     {"faces"},
-    {"doors", "doctor"},
+    {"doors", "doctor", "minigrid"},
     {"testing", "cli", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shoal import collect as collect
     from shoal import errors as errors
+    from shoal import minigrid as minigrid
     from shoal.batch import Batch as Batch
     from shoal.build import make_pool as make_pool
     from shoal.collect import Collector as Collector
     from shoal.doors import make_vec as make_vec
-    from shoal.envs import minigrid as minigrid
     from shoal.envs.mujoco.env import MujocoEnv as MujocoEnv
     from shoal.faces.envpool.base import EnvPool as EnvPool
     from shoal.faces.envpool.dm import DMEnvPool as DMEnvPool
@@ -72,8 +72,8 @@ _TYPES = {
     "GymnasiumEnvPool": "shoal.faces.envpool.gymnasium",
 }
 _MODULES = ("collect", "errors", "testing")
-# A module of EnvPool's that programs call by its name; a star import leaves it out, too.
-_ELSEWHERE = {"minigrid": "shoal.envs.minigrid"}
+# A module of EnvPool's; a star import leaves it out, too.
+_ENVPOOLS = ("minigrid",)
 
 __all__ = [*sorted(_HOMES), *_MODULES, "__version__"]
 
@@ -84,8 +84,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name) or _TYPES.get(name)
     if home is not None:
         value = getattr(importlib.import_module(home), name)
-    elif name in _MODULES or name in _ELSEWHERE:
-        value = importlib.import_module(_ELSEWHERE.get(name, f"shoal.{name}"))
+    elif name in _MODULES or name in _ENVPOOLS:
+        value = importlib.import_module(f"shoal.{name}")
     else:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
     globals()[name] = value
@@ -93,4 +93,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_TYPES, *_ELSEWHERE})
+    return sorted({*globals(), *__all__, *_TYPES, *_ENVPOOLS})

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -96,6 +97,15 @@ def test_dm_without_dm_env_names_the_extra() -> None:
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines() == ["dm_env is not installed: pip install 'shoal[dm]'"] * 2
     assert issubclass(BackendUnavailable, ImportError)
+
+
+@pytest.mark.parametrize(
+    "statement", ["from shoal.minigrid import decode_mission", "import shoal.minigrid", "from shoal import minigrid"]
+)
+def test_envpools_modules_can_be_imported_by_name(statement: str) -> None:
+    script = f"{statement}; import shoal; print(shoal.minigrid.decode_mission([104, 105, 0]), shoal.minigrid.__name__)"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["hi", "shoal.minigrid"]
 
 
 # ---------------------------------------------------------------------- config
@@ -221,12 +231,27 @@ def test_numbers_of_the_wrong_kind_are_type_errors(make: Any, config: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "config", [{"env_seed": 3}, {"env_seed": "12"}, {"env_seed": None}, {"reward_threshold": "a"}, {"nope": 1}], ids=str
+    "config",
+    [
+        {"env_seed": 3},
+        {"env_seed": "12"},
+        {"env_seed": None},
+        {"reward_threshold": "a"},
+        {"base_path": 3},
+        {"base_path": None},
+        {"nope": 1},
+    ],
+    ids=str,
 )
 def test_what_is_no_value_at_all_is_of_both_kinds(make: Any, config: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(config))) as caught:
         make(**config)
     assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize("path", ["assets", Path("assets")], ids=repr)
+def test_a_path_is_shown_as_a_string(path: Any) -> None:
+    assert shoal.make_spec("CartPole-v1", base_path=path).config.base_path == "assets"
 
 
 @pytest.mark.parametrize("door", [shoal.make, shoal.make_gym, shoal.make_dm, shoal.make_spec])
@@ -508,7 +533,13 @@ def test_a_spec_has_the_config_as_a_tuple() -> None:
     assert spec.gen_config().num_envs == 1
     assert spec.gen_config().max_episode_steps == 500
     assert shoal.make_spec("CartPole-v1", gym_reset_return_info=False).config.gym_reset_return_info is False
-    assert "num_envs=4" in repr(spec)
+
+
+def test_a_spec_is_shown_as_its_class_and_its_config() -> None:
+    spec = shoal.make_spec("CartPole-v1")
+    assert repr(spec).startswith("CartPoleEnvSpec(num_envs=1, batch_size=1, num_threads=0, ")
+    assert repr(spec) == f"CartPoleEnvSpec({', '.join(f'{k}={v!r}' for k, v in spec.config._asdict().items())})"
+    assert repr(shoal.make_spec("phys2d/Pendulum-v0", num_envs=4)).startswith("PendulumEnvSpec(num_envs=4, ")
 
 
 def test_the_type_of_a_config_belongs_to_the_class_of_the_spec() -> None:
@@ -592,6 +623,23 @@ def test_the_arrays_of_an_action(
     assert (action.minimum, action.maximum) == (minimum, maximum)
 
 
+@pytest.mark.parametrize(
+    ("space", "minimum", "maximum"),
+    [
+        (spaces.Box(np.float32([-1, 0, 0]), np.float32([1, 1, 1])), [-1, 0, 0], [1, 1, 1]),
+        (spaces.Box(np.float32([0, 0]), np.float32([1, 2])), [0, 0], [1, 2]),
+        (spaces.MultiDiscrete([2, 3]), [0, 0], [1, 2]),
+        (spaces.Box(np.float32([0, 0]), np.float32([1, 1])), 0, 1),
+    ],
+    ids=str,
+)
+def test_both_bounds_have_elements_if_one_has(space: Any, minimum: Any, maximum: Any) -> None:
+    array = shoal.make_spec(functools.partial(SampleEnv, space)).state_array_spec["obs"]
+    assert (np.shape(array.minimum), np.shape(array.maximum)) == (np.shape(minimum), np.shape(maximum))
+    np.testing.assert_array_equal(array.minimum, minimum)
+    np.testing.assert_array_equal(array.maximum, maximum)
+
+
 def test_nested_spaces_have_names_with_dots() -> None:
     spec = shoal.make_spec(DictTupleEnv)
     arrays = spec.state_array_spec
@@ -624,6 +672,13 @@ def test_specs_of_dm_env_have_single_env_shapes() -> None:
     nested = shoal.make_spec(DictTupleEnv)
     assert nested.observation_spec().inner.pixels.dtype == np.uint8
     assert nested.action_spec().mix._fields == ("n0", "n1")
+
+
+def test_specs_of_dm_env_are_named_after_the_last_part() -> None:
+    spec = shoal.make_spec(DictTupleEnv)
+    state, action = spec.observation_spec(), spec.action_spec()
+    assert (state.env_id.name, state.players.env_id.name, state.inner.pixels.name) == ("env_id", "env_id", "pixels")
+    assert (action.players.env_id.name, action.force.name, action.mix.n1.name) == ("env_id", "force", "1")
 
 
 def test_a_spec_of_a_python_env_leaves_nothing_open() -> None:

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import dm_env
+import gymnasium as gym
 import numpy as np
 import pytest
 from dm_env import specs
@@ -75,6 +76,31 @@ def test_gym_tells_ends_from_cuts(make: Any) -> None:
     *_, done, info = ended.step([0, 0, 0])
     assert done.all()
     assert not info["TimeLimit.truncated"].any()
+
+
+def test_gymnasiums_wrappers_take_a_gym_pool_for_an_env(make: Any, engine: str) -> None:
+    class Halved(gym.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            obs, reward, done, info = self.env.step(action)  # type: ignore[misc]
+            return obs, reward / 2, done, info
+
+    pool = make("gym", engine=engine, render_mode="rgb_array")
+    wrapped = Halved(pool)
+    assert isinstance(pool, gym.Env)
+    assert isinstance(pool, shoal.EnvPool)
+    assert wrapped.unwrapped is pool.unwrapped is pool
+    assert wrapped.reset(seed=3).shape == (3, 4)
+    obs, reward, done, info = wrapped.step(np.zeros(3, int))
+    assert (obs.shape, reward.tolist(), done.tolist()) == ((3, 4), [0.5] * 3, [False] * 3)
+    assert info["env_id"].tolist() == [0, 1, 2]
+    assert wrapped.render().shape == (1, 400, 600, 3)
+    assert (wrapped.render_mode, wrapped.action_space) == ("rgb_array", pool.action_space)
+    assert wrapped.metadata["render_modes"] == ["rgb_array"]
+    assert isinstance(pool.spec, shoal.EnvSpec)
+    assert isinstance(pool.np_random, np.random.Generator)
+    assert repr(pool).startswith("CartPoleGymEnvPool(num_envs=3, ")
+    wrapped.close()
+    assert pool.closed
 
 
 def test_gym_sends_and_receives(make: Any, engine: str) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -240,6 +244,13 @@ def test_a_mask_chooses_envs(make: Any, engine: str) -> None:
     np.testing.assert_array_equal(seeded, pool.reset(seed=[7, 8, 9])[0][[0, 2]])
 
 
+@pytest.mark.parametrize("mask", [np.array([1, 0, 1]), np.array([1, 0, 1], np.uint8), [1, 0, 1]], ids=repr)
+def test_a_mask_may_be_of_zeros_and_ones(make: Any, engine: str, mask: Any) -> None:
+    pool = make(engine=engine)
+    pool.reset()
+    assert pool.reset(options={"reset_mask": mask})[1]["env_id"].tolist() == [0, 2]
+
+
 def test_infos_begin_with_the_ids_and_end_with_the_steps(make: Any) -> None:
     pool = make("Acrobot-v1", engine="kernel")
     assert list(pool.reset()[1]) == ["env_id", "players", "state", "elapsed_step"]
@@ -251,7 +262,11 @@ def test_infos_begin_with_the_ids_and_end_with_the_steps(make: Any) -> None:
         {"unknown": 1},
         {"reset_mask": np.array([True, False])},
         {"reset_mask": np.zeros(3, bool)},
-        {"reset_mask": np.array([1, 0, 1])},
+        {"reset_mask": np.zeros(3, int)},
+        {"reset_mask": np.array([2, 0, 1])},
+        {"reset_mask": np.array([-1, 0, 1])},
+        {"reset_mask": np.array([1.0, 0.0, 1.0])},
+        {"reset_mask": np.array([[1, 0, 1]])},
         {"reset_mask": np.ones(3, bool), "unknown": 1},
     ],
     ids=str,
@@ -603,7 +618,7 @@ def test_without_a_mode_there_are_no_pictures(make: Any) -> None:
     assert isinstance(caught.value, RuntimeError)
 
 
-@pytest.mark.parametrize("ids", [[], [3], [-1], [0.5]], ids=str)
+@pytest.mark.parametrize("ids", [[], [3], [-1], [0.5], [[0, 1]], np.array([[0, 1]]), [[0], [1, 2]], [{}]], ids=str)
 def test_pictures_of_no_env_are_refused(make: Any, ids: Any) -> None:
     pool = make(CountingEnv, render_mode="rgb_array")
     with pytest.raises(ActionError) as caught:
@@ -683,6 +698,32 @@ def test_an_env_that_only_draws_is_shown_in_a_window(make: Any, monkeypatch: pyt
         pool.render(0)
     pool.close()
     assert not pygame.display.get_init()
+
+
+DRAWING = """
+import shoal, time
+envs = shoal.make("CartPole-v1", num_envs=2, render_mode={mode!r}, engine={engine!r})
+envs.reset()
+envs.render()
+print("drawn", flush=True)
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("mode", ["rgb_array", "human"])
+def test_a_program_that_has_drawn_still_ends_by_sigterm(engine: str, mode: str) -> None:
+    pytest.importorskip("pygame")
+    environ = {name: value for name, value in os.environ.items() if name != "SDL_NO_SIGNAL_HANDLERS"}
+    environ["SDL_VIDEODRIVER"] = "dummy"
+    command = [sys.executable, "-c", DRAWING.format(mode=mode, engine=engine)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as program:
+        try:
+            assert program.stdout is not None
+            assert "drawn" in iter(lambda: program.stdout.readline().strip() or "ended", "ended")
+            program.send_signal(signal.SIGTERM)
+            assert program.wait(timeout=10) == -signal.SIGTERM
+        finally:
+            program.kill()
 
 
 def test_an_env_with_one_view_has_one_camera(make: Any) -> None:

@@ -99,11 +99,11 @@ def describe_leaf(space: Space[Any], *, per_player: bool = False) -> ArraySpec:
     if isinstance(space, spaces.Discrete):
         return ArraySpec(dtype, shape, int(space.start), int(space.start + space.n - 1), is_discrete=True)
     if isinstance(space, spaces.MultiDiscrete):
-        return ArraySpec(dtype, shape, _plain(space.start), _plain(space.start + space.nvec - 1))
+        return ArraySpec(dtype, shape, *_bounds(space.start, space.start + space.nvec - 1))
     if isinstance(space, spaces.MultiBinary):
         return ArraySpec(dtype, shape, 0, 1)
     if isinstance(space, spaces.Box):
-        return ArraySpec(dtype, shape, _plain(space.low), _plain(space.high))
+        return ArraySpec(dtype, shape, *_bounds(space.low, space.high))
     return ArraySpec(dtype, shape)
 
 
@@ -160,7 +160,9 @@ def _as_int32(space: Space[Any]) -> Space[Any]:
     return space
 
 
-def _plain(bound: Any) -> Any:
-    """A bound as a number if it is the same everywhere."""
-    array = np.asarray(bound)
-    return array.flat[0].item() if array.size and (array == array.flat[0]).all() else array
+def _bounds(low: Any, high: Any) -> tuple[Any, Any]:
+    """Both bounds as numbers if each is the same everywhere, else both as arrays."""
+    arrays = np.asarray(low), np.asarray(high)
+    if all(array.size and (array == array.flat[0]).all() for array in arrays):
+        return arrays[0].flat[0].item(), arrays[1].flat[0].item()
+    return arrays

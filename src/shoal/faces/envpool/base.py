@@ -105,8 +105,8 @@ class EnvPool:
         Args:
             env_id: Which envs; all by default.
             seed: One int (env ``i`` gets ``seed + i``) or one seed per env; None lets the envs go on as they are.
-            options: May have ``"reset_mask"``, a bool array that says which envs; other options are passed on to the
-                env's own ``reset``.
+            options: May have ``"reset_mask"``, an array of bools, or of zeros and ones, that says which envs; other
+                options are passed on to the env's own ``reset``.
         """
         env_id = listed(env_id)
         if options:
@@ -274,10 +274,17 @@ class EnvPool:
             return seed, options, env_id
         if env_id is not None:
             raise ArgumentError("options['reset_mask'] and env_id were both given: one of them is enough")
-        chosen = masked_ids(np.asarray(mask), self.num_envs)
+        chosen = masked_ids(_as_bools(mask), self.num_envs)
         if np.ndim(seed) == 1 and len(seed) == self.num_envs:
             seed = [seed[i] for i in chosen]
         return seed, options, chosen
+
+
+def _as_bools(mask: Any) -> npt.NDArray[Any]:
+    """A mask of zeros and ones as bools; anything else as it is."""
+    array = np.asarray(mask)
+    is_binary = array.dtype.kind in "iu" and ((array == 0) | (array == 1)).all()
+    return array.astype(np.bool_) if is_binary else array
 
 
 def _is_nobody(env_id: Ids, actions: Any = ()) -> bool:

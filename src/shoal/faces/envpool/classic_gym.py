@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import Env
 
 from shoal.faces.envpool.base import EnvPool
 
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
 _FLOAT32 = np.dtype(np.float32)
 
 
-class GymEnvPool(EnvPool):
+class GymEnvPool(EnvPool, Env[Any, Any]):  # type: ignore[misc]
     """A pool with EnvPool's classic gym interface, made by ``make_gym``.
 
     ``step`` returns ``(obs, reward, done, info)``, and ``info["TimeLimit.truncated"]`` says where an episode was cut
     short. ``reset`` returns observations, or ``(obs, info)`` if the pool was made with ``gym_reset_return_info``.
+
+    Like EnvPool's, it is a ``gymnasium.Env``, so that wrappers take it. It is no ``VectorEnv``: those have five results
+    per step.
 
     Attributes:
         metadata: Render modes.

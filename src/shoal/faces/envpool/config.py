@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,7 +154,7 @@ def _checked(config: dict[str, Any], given: set[str]) -> dict[str, Any]:
             wanted = f"at least {low}" if high is None else f"{low} to {high} (num_envs)"
             raise WrongSetting(f"{name}: expected {wanted}, got {config[name]}")
     config["batch_size"] = config["batch_size"] or count
-    config["base_path"] = str(config["base_path"])
+    config["base_path"] = _path("base_path", config["base_path"])
     config["seed"], config["env_seed"] = _seeds(config["seed"], config["env_seed"], given, count)
     config["gym_reset_return_info"] = bool(config["gym_reset_return_info"])
     limit = NO_LIMIT if config["max_episode_steps"] is None else config["max_episode_steps"]
@@ -174,6 +175,12 @@ def _integer(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise WrongType(f"{name}: expected an int, got {value!r}") from None
+
+
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)):
+        raise WrongType(f"{name}: expected a path, got {value!r}")
+    return os.fsdecode(value)
 
 
 def _seeds(seed: Any, env_seed: Any, given: set[str], num_envs: int) -> tuple[int, list[int]]:

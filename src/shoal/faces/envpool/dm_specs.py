@@ -57,7 +57,8 @@ def _put(fields: dict[str, Any], path: list[str], value: Any) -> None:
     fields.setdefault(path[-1], value)
 
 
-def _dm_spec(array: ArraySpec, name: str) -> Any:
+def _dm_spec(array: ArraySpec, path: str) -> Any:
+    name = path.rpartition(".")[2]
     # One row per player is one row per env here.
     shape = [size for size in array.shape if size != -1]
     if array.is_discrete and array.minimum == 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.errors import ArgumentError, StateError
+from shoal.errors import ActionError, ArgumentError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ def draw(face: EnvPool, env_ids: int | Sequence[int] | None, camera_id: int | No
     pool, rendering = face.pool, face.spec.settings.rendering
     if rendering.mode is None:
         raise StateError("render: the pool was made without a render_mode; pass render_mode='rgb_array' to make")
-    ids = [rendering.env_id] if env_ids is None else np.atleast_1d(np.asarray(env_ids)).tolist()
+    ids = [rendering.env_id] if env_ids is None else _listed(env_ids)
     is_shown = rendering.mode == "human"
     if is_shown and ids != [rendering.env_id]:
         raise ArgumentError(f"env_ids: only env {rendering.env_id} (render_env_id) has a window, got {ids}")
@@ -36,6 +36,18 @@ def draw(face: EnvPool, env_ids: int | Sequence[int] | None, camera_id: int | No
         return frames
     face.window.show(frames[0])
     return None
+
+
+def _listed(env_ids: Any) -> list[int]:
+    """Ids as a list, even if there is only one; whether there are such envs is for the pool to judge."""
+    try:
+        array = np.atleast_1d(np.asarray(env_ids))
+    except ValueError:
+        raise ActionError(f"env_ids: expected a list of ints, got {env_ids!r}") from None
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ActionError(f"env_ids: expected a list of ints, got {env_ids!r}")
+    ids: list[int] = array.tolist()
+    return ids
 
 
 def _camera(face: EnvPool, camera_id: int | None) -> tuple[int, ...]:

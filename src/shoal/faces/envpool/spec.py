@@ -246,7 +246,7 @@ class EnvSpec:
         return self.task.env(**self.settings.env_kwargs) if self.task.is_native else None
 
     def __repr__(self) -> str:
-        return f"EnvSpec({self.task.id}, {', '.join(f'{k}={v!r}' for k, v in self.settings.config.items())})"
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.settings.config.items())})"
 
 
 _classes: dict[str, type[EnvSpec]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from shoal.errors import BackendUnavailable
@@ -38,6 +39,8 @@ class Window:
 
 
 def _pygame() -> Any:
+    # SDL would turn SIGTERM into an event that nobody reads, and the program would go on.
+    os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
     try:
         import pygame
     except ImportError as error:
