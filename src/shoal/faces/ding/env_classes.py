@@ -40,7 +40,7 @@ class Registry(dict[str, type[Any]]):
 
         def add(kind: Kind) -> Kind:
             key = kind.__name__ if name is None else name
-            if not force_overwrite and self.setdefault(key, kind) is not kind:
+            if not force_overwrite and key in self and self[key] is not kind:
                 raise WrongSetting(f"{key!r} is the name of {self[key]} already, so it cannot be that of {kind}")
             self[key] = kind
             return kind
