@@ -237,4 +237,6 @@ def _copier(ids: Sequence[int], rows: npt.NDArray[np.int32]) -> Callable[[npt.ND
     part = ordered_span(ids)
     if part is not None:
         return lambda column: column[part].copy()
-    return lambda column: column[rows]
+    # With numpy's own kind of index, and for rows of several numbers with ``take``, in a third of the time, too.
+    index = rows.astype(np.intp)
+    return lambda column: column.take(index, axis=0)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shoal.arrays import ordered_span
 from shoal.engines.base import Command, Engine, Request
 from shoal.errors import ShoalError
@@ -13,8 +15,6 @@ from shoal.traffic import Held, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy as np
 
     from shoal.black_box import BlackBox
     from shoal.reading import RowReader
@@ -158,8 +158,9 @@ class Sender:
 
     def write_actions(self, rows: list[int] | slice, leaves: list[np.ndarray[Any, Any]]) -> None:
         """Put the actions of many envs where the engine finds them."""
+        index = np.array(rows, np.intp) if isinstance(rows, list) else rows
         for column, leaf in zip(self._engine.rows.action, leaves, strict=True):
-            column[rows] = leaf  # type: ignore[index]
+            column[index] = leaf  # type: ignore[index]
 
     def _write_action(self, env_id: int, held: Held) -> tuple[Any, ...]:
         objects = []

@@ -106,7 +106,8 @@ class Traffic:
             self._all_flying, self._all_landed = False, True
             return
         self._spread()
-        landed = {**self._landed, **dict.fromkeys([i for i in ids if i in self._flying and i not in self.void])}
+        wanted = self._flying - self.void if self.void else self._flying
+        landed = {**self._landed, **dict.fromkeys(filter(wanted.__contains__, ids))}
         flying, void = self._flying.difference(ids), self.void.difference(ids)
         self._landed, self._flying, self.void = landed, flying, void  # in one go, for whoever is interrupted
 

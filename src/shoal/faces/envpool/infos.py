@@ -63,8 +63,10 @@ class InfoMaker:
         if batch.fields or batch.infos or batch.finals:
             # An env whose games go on over several episodes counts steps itself.
             steps = batch.fields.get(STEPS, batch.elapsed_step)
-            reported = {name: value for name, value in self.reported(batch).items() if name not in (*ids, STEPS)}
-            return {**ids, **reported, STEPS: steps}
+            # The ids first, and the pool's own: an env may report something of the same name.
+            info = {**ids, **self.reported(batch), **ids}
+            info.pop(STEPS, None)
+            return {**info, STEPS: steps}
         return {**ids, STEPS: batch.elapsed_step}
 
     def reported(self, batch: Batch) -> dict[str, Any]:
