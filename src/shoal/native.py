@@ -99,6 +99,29 @@ class BatchSim(Protocol):
         """Let go of everything."""
 
 
+class OverlappingSim(BatchSim, Protocol):
+    """A simulator that can step envs while its caller does something else; one that cannot needs none of this.
+
+    A step that is begun is taken by threads of the simulator's own, and by whoever waits for it. Meanwhile, other envs
+    can be reset, stepped and looked at. One thread may begin steps while another waits.
+    """
+
+    def overlap(self) -> bool:
+        """Get ready to do so; False if these envs cannot be stepped in this way."""
+
+    def begin(self, ids: Ids, action: Sequence[Array]) -> bool:
+        """Begin a step of these envs, and return at once; False if they have to be stepped in the other way."""
+
+    def moved(self, wanted: int, wait_s: float | None) -> list[int]:
+        """Envs whose steps have been taken, in that order: as many as are wanted, unless time is up or there are none.
+
+        None of these envs is touched any more.
+        """
+
+    def finish(self, ids: Ids, action: Sequence[Array], out: Columns) -> Errors:
+        """Write the rows of envs that have moved, as ``step`` does."""
+
+
 class NativeEnv:
     """One kind of env that a native simulator runs: subclasses describe it and make the simulator.
 

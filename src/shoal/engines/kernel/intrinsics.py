@@ -88,6 +88,52 @@ def write_word(_: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, types.intp, types.int64), write
 
 
+@intrinsic
+def add_to_word(_: Any, array: Any, index: Any, amount: Any) -> Any:
+    """``array[index] += amount`` in one go, whoever else does the same; returns what was there before."""
+
+    def add(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", _word(context, builder, signature, args), args[2], "seq_cst")
+
+    return types.int64(array, types.intp, types.int64), add
+
+
+@intrinsic
+def replace_word(_: Any, array: Any, index: Any, old: Any, new: Any) -> Any:
+    """``array[index] = new`` if it is ``old``, in one go; returns whether it was."""
+
+    def replace(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _word(context, builder, signature, args)
+        return builder.extract_value(builder.cmpxchg(place, args[2], args[3], "seq_cst", "seq_cst"), 1)
+
+    return types.boolean(array, types.intp, types.int64, types.int64), replace
+
+
+@intrinsic
+def copy_bytes(_: Any, to_at: Any, from_at: Any, size: Any) -> Any:
+    """Copy memory from one address to another."""
+
+    def copy(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, source = (builder.inttoptr(address, cgutils.voidptr_t) for address in args[:2])
+        cgutils.raw_memcpy(builder, target, source, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, types.int64), copy
+
+
+@intrinsic
+def call_c(_: Any, function_at: Any, arguments: Any) -> Any:
+    """Call a C function of integers and addresses; of the word that it returns, an ``int`` is the lower half."""
+
+    def call(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        words = cgutils.unpack_tuple(builder, args[1])
+        word = cgutils.ir.IntType(64)
+        kind = cgutils.ir.FunctionType(word, [word] * len(words))
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), words)
+
+    return types.uint64(types.uint64, types.UniTuple(types.uint64, len(arguments))), call
+
+
 def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """The address of ``array[index]``."""
     array = arrayobj.make_array(signature.args[0])(context, builder, args[0])

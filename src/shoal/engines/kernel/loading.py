@@ -57,8 +57,13 @@ def load_kernel(kind: KernelEnv, spec: EnvSpec) -> Kernel:
     return Kernel(code.load("step_rows"), code.load("reset_rows"), cache(partial(code.load, "serve_rows")))
 
 
-def load_function(module: str, name: str, dtype: np.dtype[Any] | None = None) -> Function:
-    """A compiled function, made for a dtype if it depends on one; its module is imported only to compile it."""
+def load_function(
+    module: str, name: str, dtype: np.dtype[Any] | None = None, *, numbers_of: str | None = None
+) -> Function:
+    """A compiled function, made for a dtype if it depends on one; its module is imported only to compile it.
+
+    ``numbers_of`` is another module, the numbers of which are in the code.
+    """
 
     def compiled() -> MachineCode:
         from shoal.engines.kernel.compiling import compile_function
@@ -67,7 +72,8 @@ def load_function(module: str, name: str, dtype: np.dtype[Any] | None = None) ->
         return compile_function(function if dtype is None else function(dtype))
 
     suffix = "" if dtype is None else f"_{dtype.name}"
-    return _loaded(name + suffix, digest_of(_text_of(module), suffix), compiled)
+    texts = [_text_of(part) for part in (module, numbers_of) if part is not None]
+    return _loaded(name + suffix, digest_of(*texts, suffix), compiled)
 
 
 def own_function(name: str, dtype: np.dtype[Any] | None = None) -> Function:

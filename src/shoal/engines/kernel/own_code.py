@@ -37,6 +37,41 @@ def await_done(bells_at: Any, count: int, looks: int) -> int:
     return 1
 
 
+def count_steps(
+    ids_at: Any,
+    count: int,
+    steps_at: Any,
+    elapsed_at: Any,
+    first_at: Any,
+    terminated_at: Any,
+    truncated_at: Any,
+    size: int,
+    limit: int,
+    cuts: int,
+    ended_at: Any,
+) -> int:
+    """Count a step of some rows, whose ids are given as an array object, or of all if that is 0.
+
+    A row at the limit of steps is truncated; others are not, unless the simulator ``cuts`` episodes itself. Writes the
+    ids of rows that have ended, and returns how many there are.
+    """
+    steps, elapsed = array_at(steps_at, (size,), np.int64), array_at(elapsed_at, (size,), np.int32)
+    first, ended = array_at(first_at, (size,), np.bool_), array_at(ended_at, (size,), np.int32)
+    terminated, truncated = array_at(terminated_at, (size,), np.bool_), array_at(truncated_at, (size,), np.bool_)
+    ids = array_at(data_of(ids_at) if ids_at else ended_at, (count,), np.int32)
+    num_ended = 0
+    for k in range(count):
+        i = ids[k] if ids_at else k
+        steps[i] += 1
+        elapsed[i] = steps[i]
+        first[i] = False
+        truncated[i] = (truncated[i] if cuts else False) or 0 < limit <= steps[i]
+        if terminated[i] or truncated[i]:
+            ended[num_ended] = i
+            num_ended += 1
+    return num_ended
+
+
 def refuse_infinite(rewards_at: Any, count: int) -> None:
     """Fail if a reward is not finite."""
     is_odd = False

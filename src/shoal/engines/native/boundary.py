@@ -9,11 +9,11 @@ Nothing is kept of a step that fails: the counts move only when the row is compl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.arrays import span
+from shoal.engines.native.counting import Counted, step_counter
 from shoal.faults import Fault, fault_from
 from shoal.native import Columns
 from shoal.slot import Autoreset
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
     from shoal.arrays import Rows
     from shoal.engines.base import EngineConfig, Request
-    from shoal.native import Array, BatchSim, Errors, Ids
+    from shoal.native import Array, BatchSim, Errors, Ids, OverlappingSim
 
 Faults = dict[int, Fault]
-_ALL = slice(None)
 
 
 class Boundary:
@@ -41,17 +40,17 @@ class Boundary:
     def __init__(self, config: EngineConfig, sim: BatchSim, rows: Rows) -> None:
         count = config.num_envs
         self._sim = sim
+        self._overlapping: OverlappingSim = sim  # type: ignore[assignment]  # only asked if it does
         self._next_episode = getattr(sim, "next_episode", None)
         self._mode = config.autoreset
-        self._limit = config.max_episode_steps
         self._all = np.arange(count, dtype=np.int32)
         self.over = np.zeros(count, np.bool_)
         self.steps = np.zeros(count, np.int64)
         self.seeds = np.full(count, -1, np.int64)
         self._is_anyone_over = False
-        self._margin = 0  # steps that every env can take before one is at the time limit
         self._actions = [column for column in rows.action if column is not None]
-        self._blocks = [_Block(rows, block) for block in range(rows.layout.blocks)]
+        limit = config.max_episode_steps
+        self._blocks = [_Block(rows, block, self.steps, limit, sim) for block in range(rows.layout.blocks)]
         self._final = [column for column in rows.final if column is not None]
         self._final_info = rows.final_info
 
@@ -83,6 +82,20 @@ class Boundary:
         self._is_anyone_over = bool(self.over.any())
         return faults
 
+    def begin(self, ids: Ids) -> Ids:
+        """Begin a step of these envs on a simulator that overlaps; returns those that have to be stepped otherwise."""
+        others = ids[self.over[ids]] if self._is_anyone_over else ids[:0]
+        if len(others):
+            ids = ids[~self.over[ids]]
+        if len(ids) and not self._overlapping.begin(ids, self._actions):
+            return np.union1d(ids, others)
+        return others
+
+    def finish(self, ids: Ids, block: int) -> Faults:
+        """Complete the rows of envs that have moved since they were begun."""
+        rows = self._blocks[block]
+        return self._note_move(ids, self._overlapping.finish(ids, self._actions, rows.columns), rows)
+
     # ------------------------------------------------------------------ the two things that happen to envs
 
     def _go_on(self, ids: Ids, columns: Columns) -> Errors:
@@ -101,35 +114,17 @@ class Boundary:
         return errors
 
     def _move(self, ids: Ids | None, rows: _Block) -> Faults:
-        errors = self._sim.step(ids, self._actions, rows.columns)
+        return self._note_move(ids, self._sim.step(ids, self._actions, rows.columns), rows)
+
+    def _note_move(self, ids: Ids | None, errors: Errors, rows: _Block) -> Faults:
+        """Count the steps that were taken, and do what is due where one was the last of its episode."""
         if errors:
             ids = _without(self._all if ids is None else ids, errors)
         faults = {i: self._fault(error, i, "step", int(self.steps[i])) for i, error in errors.items()}
-        which: Any = _ALL if ids is None else span(ids) or ids
-        self.steps[which] += 1
-        rows.elapsed[which] = self.steps[which]
-        rows.lower("first", which)
-        may_end = self._cut(which, rows) or self._sim.ends or self._sim.cuts
-        if may_end:
-            ended = rows.terminated[which] | rows.truncated[which]
-            if ended.any():
-                faults.update(self._end((self._all if ids is None else ids)[ended], rows))
+        ended = rows.count(ids)
+        if len(ended):
+            faults.update(self._end(ended, rows))
         return faults
-
-    def _cut(self, which: Any, rows: _Block) -> bool:
-        """Note which of these envs are at the time limit; False if none can be."""
-        if not self._sim.cuts:
-            rows.lower("truncated", which)
-        if self._limit is None:
-            return False
-        # No env can get there any sooner, so there is no need to check before.
-        self._margin -= 1
-        if self._margin > 0:
-            return False
-        self._margin = self._limit - int(self.steps.max())
-        rows.truncated[which] |= self.steps[which] >= self._limit
-        rows.are_up["truncated"] = True
-        return True
 
     def _end(self, ids: Ids, rows: _Block) -> Faults:
         if self._mode is Autoreset.NEXT_STEP:
@@ -145,7 +140,6 @@ class Boundary:
         errors = self._go_on(ids, rows.columns)
         good = _without(ids, errors)
         rows.first[good] = True
-        rows.are_up["first"] = True
         self.steps[good] = 0
         for i in errors:  # its row cannot be handed out, so its last step counts as not taken
             self.steps[i] = lengths[i] - 1
@@ -185,22 +179,16 @@ class Boundary:
     def note_restore(self) -> None:
         """Note that the state was overwritten."""
         self._is_anyone_over = bool(self.over.any())
-        self._margin = 0
-        for rows in self._blocks:
-            rows.are_up = dict.fromkeys(rows.are_up, True)
 
 
 class _Block:
     """One generation of rows.
 
     Attributes:
-        are_up: Which flags may be up in some row. Usually none is, and then there is none to take down.
+        count: Counts a step of these envs, or of all; returns those whose episodes have ended.
     """
 
-    def __init__(self, rows: Rows, block: int) -> None:
-        # With several blocks, one takes over rows of another when only some envs move.
-        self._is_only = rows.layout.blocks == 1
-        self.are_up = {"first": True, "truncated": True}
+    def __init__(self, rows: Rows, block: int, steps: Array, limit: int | None, sim: BatchSim) -> None:
         self.elapsed = rows.elapsed[block]
         self.first = rows.first[block]
         self.terminated = rows.terminated[block]
@@ -212,13 +200,8 @@ class _Block:
             self.truncated,
             {name: column[block] for name, column in rows.info.items()},
         )
-
-    def lower(self, flag: str, which: Any) -> None:
-        """Take a flag down in some rows."""
-        if self.are_up[flag]:
-            column = self.first if flag == "first" else self.truncated
-            column[which] = False
-            self.are_up[flag] = not (which is _ALL and self._is_only)
+        flags = (self.first, self.terminated, self.truncated)
+        self.count = step_counter(Counted(steps, self.elapsed, *flags, limit, sim.cuts))
 
     def begin(self, ids: Ids) -> None:
         """Write what the first row of an episode says besides its observation."""
@@ -226,7 +209,6 @@ class _Block:
         self.terminated[ids] = self.truncated[ids] = False
         self.elapsed[ids] = 0
         self.first[ids] = True
-        self.are_up["first"] = True
 
 
 def _without(ids: Ids, errors: Errors) -> Ids:

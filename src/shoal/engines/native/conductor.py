@@ -77,8 +77,8 @@ class Conductor(Generic[T]):
             with self._news:
                 self._news.notify_all()
 
-    def take(self, timeout_s: float | None) -> T | None:
-        """The next result, or None if there is none in time, or none to come.
+    def take(self, timeout_s: float | None, wanted: int = 1) -> T | None:
+        """The next result, or None if there is none in time, or none to come; however many envs it is for.
 
         A caller without a timeout helps if nobody is at work. If there is no thread, every caller does.
         """

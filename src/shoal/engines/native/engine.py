@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from shoal.engines.kernel.installed import FLOATS, has_numba
 from shoal.engines.lane import answer
 from shoal.engines.native.boundary import Boundary
 from shoal.engines.native.conductor import Conductor
+from shoal.engines.native.overlap import Overlap
 from shoal.engines.starting import closing_on_error, construction_error
 from shoal.errors import ArgumentError
 from shoal.faults import Fault, fault_from
@@ -28,7 +29,7 @@ from shoal.slot import Autoreset
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shoal.native import Array, BatchSim, NativeEnv
+    from shoal.native import Array, BatchSim, NativeEnv, OverlappingSim
 
 
 _log = logging.getLogger("shoal")
@@ -76,7 +77,7 @@ class NativeEngine:
         self.take: Callable[[Any], bool] | None = None
         self.has_odd_rows: Callable[[int], bool] | None = None
         self._all_ids = list(range(config.num_envs))
-        self._conductor: Conductor[Done] = Conductor(has_thread=config.one_by_one, join=_both)
+        self._conductor: Conductor[Done] | Overlap[Done] = Conductor(has_thread=config.one_by_one, join=_both)
         self._sim: BatchSim | None = None
 
     # ------------------------------------------------------------------ start
@@ -94,6 +95,8 @@ class NativeEngine:
                 raise construction_error(
                     [fault_from(error, env_id=i, phase="construct") for i in self._all_ids[:1]]
                 ) from error
+            if self.config.one_by_one and getattr(self._sim, "overlap", bool)():
+                self._conductor = Overlap(cast("OverlappingSim", self._sim), self._finish)
         self._boundary = Boundary(self.config, self._sim, self.rows)
         self._compile_checks()
 
@@ -140,8 +143,12 @@ class NativeEngine:
     def submit(
         self, ids: Sequence[int], command: Command, requests: dict[int, Request] | None = None, block: int = 0
     ) -> None:
-        """Queue the commands."""
-        self._conductor.submit(Job(self._carry_out, list(ids), command, requests or {}, block))
+        """Begin the steps, if the simulator does not need the caller for them, and queue everything else."""
+        left = list(ids)
+        if command is Command.STEP and not requests and isinstance(self._conductor, Overlap):
+            left = self._boundary.begin(np.array(sorted(left), np.int32)).tolist()
+        if left:
+            self._conductor.submit(Job(self._carry_out, left, command, requests or {}, block))
 
     def collect(self, at_least: int, timeout_s: float | None) -> list[int]:
         """Wait until enough commands are done, and do them here if nobody else does."""
@@ -152,7 +159,8 @@ class NativeEngine:
         conductor.come()
         try:
             while len(done) < at_least or conductor.has_results:
-                result = conductor.take(None if end is None else max(0.0, end - monotonic()))
+                left_s = None if end is None else max(0.0, end - monotonic())
+                result = conductor.take(left_s, at_least - len(done))
                 if result is None:
                     break
                 self.faults.update(result.faults)
@@ -163,6 +171,13 @@ class NativeEngine:
         finally:
             conductor.leave()
         return done
+
+    def _finish(self, ids: list[int]) -> Done:
+        """Complete the rows of envs that the simulator has stepped; there is one block, since they are not in step."""
+        try:
+            return Done(ids, self._boundary.finish(np.array(sorted(ids), np.int32), 0), {})
+        except BaseException as error:
+            return self._interrupted(ids, Command.STEP, error)
 
     def _carry_out(self, ids: list[int], command: Command, requests: dict[int, Request], block: int) -> Done:
         """Run one command for some envs; whatever is raised along the way is a fault of all of them."""
@@ -177,8 +192,11 @@ class NativeEngine:
                 return Done(ids, self._boundary.reset(rows, requests, block), {})
             return Done(ids, self._boundary.step(None if len(ids) == len(self._all_ids) else rows, block), {})
         except BaseException as error:
-            faults = self._boundary.interrupted(error, ids, PHASES[command])
-            return Done(ids, faults, {}, error if isinstance(error, KeyboardInterrupt) else None)
+            return self._interrupted(ids, command, error)
+
+    def _interrupted(self, ids: list[int], command: Command, error: BaseException) -> Done:
+        faults = self._boundary.interrupted(error, ids, PHASES[command])
+        return Done(ids, faults, {}, error if isinstance(error, KeyboardInterrupt) else None)
 
     # ------------------------------------------------------------------ one env
 

@@ -13,8 +13,11 @@ from mujoco import mjMAXVAL, mjtStage
 from mujoco.batch import MODEL_FIELDS, Batch, SimulationError
 
 from shoal.arrays import span
+from shoal.engines.kernel.installed import FLOATS
+from shoal.envs.mujoco.clock import stop_clock_for
 from shoal.envs.mujoco.compiled import CompiledRows, code_for
 from shoal.envs.mujoco.contact_forces import FIELDS as CONTACT_FIELDS
+from shoal.envs.mujoco.crew import Crew, can_work
 from shoal.envs.mujoco.env import MujocoEnv
 from shoal.envs.mujoco.view import MujocoView
 from shoal.errors import SpecError
@@ -113,6 +116,7 @@ class MujocoSim:
         return False
 
     def __init__(self, kind: MujocoEnv, tree: SpaceTree, num_envs: int, num_threads: int) -> None:
+        self._start_clock = stop_clock_for(self)
         self.kind = kind
         self.ends = type(kind).terminated is not MujocoEnv.terminated
         self.cuts = False
@@ -143,6 +147,7 @@ class MujocoSim:
         self._compiled: CompiledRows | None = None
         if self._tracked is not None and (code := code_for(kind, tree)) is not None:
             self._compiled = CompiledRows(code, kind, self.arrays, self._tracked)
+        self._crew: Crew | None = None
 
     # ------------------------------------------------------------------ resets and steps
 
@@ -150,6 +155,8 @@ class MujocoSim:
         self, ids: Ids, seeds: Mapping[int, int], options: Mapping[int, Mapping[str, Any]], out: Columns
     ) -> Errors:
         """Begin episodes where the env's ``start`` says."""
+        if self._crew is not None:
+            self._crew.settle(ids)
         self.generators.seed(seeds)
         self.seeds.update(seeds)
         if self._initial is None:
@@ -189,7 +196,33 @@ class MujocoSim:
         """Give every simulation its controls and advance it by the env's ``frame_skip``."""
         which: Any = _ALL if ids is None else span(ids) or ids
         self._ctrl[which] = action[0][which]
-        errors = self._advance(ids, self.kind.frame_skip)
+        return self._write(ids, self._advance(ids, self.kind.frame_skip), action, out)
+
+    def overlap(self) -> bool:
+        """Get ready to begin steps: with several threads, and nothing that only the batch itself can do or show."""
+        batch, kind = self.batch, self.kind
+        is_plain = type(kind).prepare is MujocoEnv.prepare and type(self)._advance is MujocoSim._advance
+        dtype = kind.describe("").action.leaves[0].dtype
+        if is_plain and batch.nthread > 1 and dtype in FLOATS and can_work(batch):
+            derived = [name for name in kind.fields if not np.may_share_memory(batch.bind(name), batch.state)]
+            self._crew = Crew(batch, derived, kind.frame_skip, batch.nthread, dtype)
+        return self._crew is not None
+
+    def begin(self, ids: Ids, action: Sequence[Array]) -> bool:
+        """Begin a step of these envs, and return at once; False if they have to be stepped in another way."""
+        return self._crew is not None and self._crew.post(ids, action[0])
+
+    def moved(self, wanted: int, wait_s: float | None) -> list[int]:
+        """Envs whose steps have been taken: as many as are wanted, unless time is up or there are no more."""
+        return [] if self._crew is None else self._crew.moved(wanted, wait_s)
+
+    def finish(self, ids: Ids, action: Sequence[Array], out: Columns) -> Errors:
+        """Write the rows of envs that have moved."""
+        return self._write(ids, {} if self._crew is None else self._crew.errors(ids), action, out)
+
+    def _write(self, ids: Ids | None, errors: Errors, action: Sequence[Array], out: Columns) -> Errors:
+        """Write the rows of envs after a step."""
+        which: Any = _ALL if ids is None else span(ids) or ids
         if errors:
             ids = _without(np.arange(len(self._ctrl), dtype=np.int32) if ids is None else ids, errors)
             which = span(ids) or ids
@@ -276,6 +309,8 @@ class MujocoSim:
 
     def restore(self, ids: Ids, state: Mapping[str, Array]) -> None:
         """Put simulations into the states of others."""
+        if self._crew is not None:
+            self._crew.settle(ids)
         self.batch.state[ids] = state["state"]
         self.generators.set_words(ids, state["words"])
         if self._tracked is not None:
@@ -307,6 +342,9 @@ class MujocoSim:
         drawer = self.__dict__.pop("drawer", None)
         if drawer is not None:
             drawer.close()
+        if self._crew is not None:
+            self._crew.close()
+        self._start_clock()
         self.__dict__.pop("batch", None)
         self.arrays, self._neighbours, self._compiled = {}, {}, None
 
