@@ -15,6 +15,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shoal.engines.base import LET_GO, Command, Extra, Request, shares
 from shoal.errors import ResourceError, ShoalError
 from shoal.machine import resident_bytes
@@ -22,8 +24,6 @@ from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy as np
 
     from shoal.engines.process.engine import ProcessEngine
 
@@ -174,6 +174,10 @@ class Recycler:
                 final[env_id] = self._row(env_id, obs)
         scalars = tuple(self._row(env_id, column) for column in self._scalars)
         extra = engine.extras.pop(env_id, None) or Extra()
+        # The heir's first row overwrites the columns of infos, too.
+        last = {name: self._row(env_id, column) for name, column in rows.info.items()}
+        last_info = {name: value.copy() if np.ndim(value) else value.item() for name, value in last.items()}
+        extra.info = {**last_info, **(extra.info or {})} or None
         self._held[env_id] = HeldRow(engine.control.block[env_id], scalars, extra)
         return True
 
