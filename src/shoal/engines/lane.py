@@ -39,11 +39,24 @@ if TYPE_CHECKING:
 
     from shoal.spec import EnvSpec, Leaf
 
+_IMAGE = 2  # dimensions; copying a vector takes no time
+_NOWHERE: Any = object()
 _log = logging.getLogger("shoal")
 
 
 class Lane:
-    """The envs ``env_ids`` and the rows they write to."""
+    """The envs ``env_ids`` and the rows they write to.
+
+    An observation is copied to its row, unless the env keeps it there. An env that can do so has this method:
+
+        move_observation(old, new) -> bool    from now on, keep the observation in ``new``; False, and nothing changes,
+                                              if it was not in ``old``
+
+    Attributes:
+        lends_rows: Whether envs may keep their observations in their rows.
+    """
+
+    lends_rows = True
 
     def __init__(
         self, config: EngineConfig, env_ids: Sequence[int], worker: int | None = None, *, copies_infos: bool = True
@@ -58,6 +71,8 @@ class Lane:
         self._incarnations = dict.fromkeys(self.env_ids, 0)
         self._spec: EnvSpec | None = None
         self._writers: list[RowWriter] = []
+        self._images: Any = None  # the rows that can be lent, and those that are
+        self._lent: dict[int, Any] = {}
         self._action_of: Callable[[int, tuple[Any, ...]], Any] = _no_action
         self._actions: Callable[[], Iterable[Any]] = _no_action
         self._is_plain = False
@@ -90,6 +105,7 @@ class Lane:
             close_env(env_id, env)
             raise
         is_last = not self.slots or env_id > next(reversed(self.slots))
+        self._lent.pop(env_id, None)
         rules: dict[str, Any] = {"finite_rewards": config.finite_rewards, "quick_reset_s": config.quick_reset_s}
         self.slots[env_id] = Slot(env, config.autoreset, config.max_episode_steps, config.check, **rules)
         if not is_last:  # the slots are kept in the order of their ids, in whatever order they are built
@@ -122,6 +138,8 @@ class Lane:
         self._action_of = action_reader(rows)
         self._read_actions()
         self._is_plain = not (rows.spec.observation.has_objects or rows.spec.info)
+        # The short way of ``step_all`` does not ask whether an observation is in its row already.
+        self._images = images_of(rows) if self.lends_rows and not self._is_plain else None
 
     def _read_actions(self) -> None:
         """From now on, read the actions of the envs that are here, which may be only some of the lane's."""
@@ -159,6 +177,7 @@ class Lane:
 
     def _answer(self, env_id: int, slot: Slot, call: Call) -> Any:
         operation, args = call[0], call[2]
+        self._take_back_row(env_id, slot.env)  # only resets and steps may change it
         if operation == LET_GO:
             return self._let_go(env_id)
         if operation not in (KEEP, PUT_BACK):
@@ -239,7 +258,8 @@ class Lane:
         obs, reward, terminated, truncated, info = row
         last_objects = None
         try:
-            objects = writer.put_obs(env_id, obs)
+            is_there = obs is self._lent.get(env_id, _NOWHERE)
+            objects = None if is_there else self._put_obs(env_id, slot.env, obs, writer)
             if slot.final is not None and writer.put_final is not None:
                 last_objects = writer.put_final(env_id, slot.final[0])
             info = writer.put_info(env_id, info)
@@ -257,6 +277,23 @@ class Lane:
             return Extra(self._own(info) or None, objects)
         return None
 
+    def _put_obs(self, env_id: int, env: Any, obs: Any, writer: RowWriter) -> list[Any] | None:
+        """Copy an observation to its row, and lend the row to an env that can keep the next ones there."""
+        self._take_back_row(env_id, env)  # the env keeps something else than it shows, and would lose it
+        objects = writer.put_obs(env_id, obs)
+        # The very class must have the method: some wrappers pass for their env, and a subclass may hold views.
+        if self._images is not None and "move_observation" in vars(type(env)):
+            row = self._images[env_id]
+            if env.move_observation(obs, row):
+                self._lent[env_id] = row
+        return objects
+
+    def _take_back_row(self, env_id: int, env: Any) -> None:
+        """Have an env that keeps its observation in its row keep it elsewhere."""
+        row = self._lent.pop(env_id, None)
+        if row is not None:
+            env.move_observation(row, np.empty_like(row))
+
     def close(self) -> None:
         """Close every env. An env that fails to close is logged and does not keep the others from closing."""
         for env_id in list(self.slots):
@@ -271,6 +308,16 @@ def close_env(env_id: int, env: Any) -> None:
         env.close()
     except BaseException:
         _log.warning("close failed in env %d", env_id, exc_info=True)
+
+
+def images_of(rows: Rows) -> Any:
+    """The rows in which envs can keep their observations; None if that is impossible, or not worth it.
+
+    With several blocks, the row of an env is elsewhere each time.
+    """
+    tree = rows.spec.observation
+    column = rows.obs[0] if tree.is_single and rows.layout.blocks == 1 else None
+    return None if column is None or len(tree.leaves[0].shape) < _IMAGE else column[0]
 
 
 def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:

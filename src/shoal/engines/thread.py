@@ -87,6 +87,7 @@ class RevocableLane(Lane):
         is_building: Whether the thread is building an env anew, before it carries out the command.
     """
 
+    lends_rows = False  # an env that hangs could still write to the row when it is its successor's
     is_writing = False
     is_building = False
 

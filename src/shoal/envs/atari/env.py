@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.arguments import check_count
+from shoal.arrays import words
 from shoal.envs.atari import STEPS
 from shoal.envs.atari.console import FIRE, NOOP, Camera, Console, game_of
 from shoal.errors import ArgumentError, StateError
@@ -28,6 +29,7 @@ _SEEDS = 2**31
 _RENDER_MODES = (None, "rgb_array")
 
 Info = dict[str, Any]
+Array = np.ndarray[Any, Any]
 
 
 class _Shown(NamedTuple):
@@ -43,7 +45,7 @@ class _Shown(NamedTuple):
 
 
 class AtariEnv(gym.Env[Any, Any]):
-    """One game. The observation is the env's own array, which the next step overwrites; a pool hands out copies.
+    """One game. The observation is one and the same array, which the next step overwrites; a pool hands out copies.
 
     Infos: ``lives``; ``reward``, unclipped; ``terminated``, 1 when the game is over and not only a life; ``ram``. With
     ``zero_discount_on_life_loss`` there is ``discount``, with ``episodic_life`` ``elapsed_step``, which counts the
@@ -116,9 +118,7 @@ class AtariEnv(gym.Env[Any, Any]):
         self._skip, self._noop_max, self._limit = frame_skip, noop_max, max(1, max_episode_steps)
         self._clips, self._by_lives = bool(reward_clip), bool(episodic_life)
         self._channels = 1 if gray_scale else 3
-        self._stack = np.zeros((stack_num * self._channels, img_height, img_width), np.uint8)
-        self._newest = self._stack[-self._channels :]
-        self._bytes = memoryview(self._stack.reshape(-1))  # type: ignore[arg-type]
+        self._stack_in(np.zeros((stack_num * self._channels, img_height, img_width), np.uint8))
         self._steps = self._lives = 0
         self._shown: _Shown | None = None
         self.observation_space = spaces.Box(0, 255, self._stack.shape, np.uint8)
@@ -199,6 +199,10 @@ class AtariEnv(gym.Env[Any, Any]):
             reward = float((earned > 0) - (earned < 0))
         return self._stack, reward, ends, is_cut, info
 
+    def _stack_in(self, stack: Array) -> None:
+        # In one go, so that an interrupt does not leave the three in two arrays.
+        self._stack, self._newest, self._bytes = stack, stack[-self._channels :], words(stack.reshape(-1))
+
     def _shift(self) -> None:
         """Make room for a new picture, as bytes, because numpy would copy the overlap twice."""
         size = self._newest.size
@@ -270,9 +274,22 @@ class AtariEnv(gym.Env[Any, Any]):
             )
         return screen
 
+    def move_observation(self, old: Any, new: Array) -> bool:
+        """Keep the observation in ``new``, if it is in ``old`` so far: a pool has the env write to the pool's own rows.
+
+        Returns:
+            Whether it has moved.
+        """
+        if old is not self._stack:
+            return False
+        new[:] = old
+        self._stack_in(new)
+        return True
+
     def close(self) -> None:
-        """Release the emulator."""
+        """Release the emulator, and memory that is not the env's own."""
         self._console.ale = None
+        self._stack_in(self._stack.copy())
 
 
 def _columns(with_discount: bool, with_steps: bool) -> list[Field]:
