@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.engines.native.counting import Counted, compiled_counter, plain_counter
@@ -24,6 +24,7 @@ def columns(given: Counted) -> list[Any]:
     return [given.steps, given.elapsed, given.first, given.terminated, given.truncated]
 
 
+@settings(deadline=None)
 @given(
     steps=st.lists(st.integers(0, 5), min_size=SIZE, max_size=SIZE),
     flags=st.lists(FLAGS, min_size=3, max_size=3),

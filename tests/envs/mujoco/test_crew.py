@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from interrupts import interrupt_at
 from trainer_processes import run_program
@@ -111,6 +111,7 @@ def test_rows_are_those_of_a_pool_in_step(task: str, autoreset: str, make_pool: 
         np.testing.assert_array_equal(one, other)
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     num_envs=st.integers(2, 9), share=st.floats(0, 1), num_threads=st.integers(2, 5), wait=st.sampled_from([None, 0.0])
 )
