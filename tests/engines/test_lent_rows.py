@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from kernel_kinds import MODES, assert_same, go_on, rows_of
+from places import PLACES
 from wandering import Pair
 
 from shoal.errors import EnvStepError
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import shoal
-
-PLACES: dict[str, dict[str, Any]] = {
-    "serial": {"engine": "serial"},
-    "thread": {"engine": "thread"},
-    "process": {"engine": "process", "num_workers": 2},
-    "inline": {"engine": "process", "num_workers": 2, "inline": True},
-}
 
 
 class Apart(gym.Env[Any, Any]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from places import PLACES
 
 pytest.importorskip("ale_py")
 import shoal
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
 
     from shoal.batch import Batch
 
-PLACES: dict[str, dict[str, Any]] = {
-    "serial": {"engine": "serial"},
-    "thread": {"engine": "thread"},
-    "process": {"engine": "process", "num_workers": 2},
-    "inline": {"engine": "process", "num_workers": 2, "inline": True},
-}
 MODES = ("next_step", "same_step", "disabled")
 # Played at random, a life of Breakout takes some 30 steps.
 LIVES: dict[str, Any] = {"task": "breakout", "img_height": 20, "img_width": 20, "noop_max": 5, "episodic_life": True}
