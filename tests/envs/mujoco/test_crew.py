@@ -68,6 +68,22 @@ class Falling(MujocoEnv):
         d.info["height"] = d.qpos[:, 2]
 
 
+class Ball(MujocoEnv):
+    """A ball that falls, with nothing to control."""
+
+    model = """
+        <mujoco><worldbody>
+          <geom type="plane" size="5 5 1" pos="0 0 -1"/><body><freejoint/><geom size=".1"/></body>
+        </worldbody></mujoco>"""
+    fields = ("xpos", "qpos")
+
+    def observe(self, d: Any) -> Any:
+        return np.hstack([d.qpos, d.xpos[:, 1]])
+
+    def reward(self, d: Any) -> Any:
+        return -d.qvel[:, 2]
+
+
 def crew_of(pool: Pool) -> Any:
     return pool.engine._sim._crew  # type: ignore[attr-defined]
 
@@ -101,8 +117,8 @@ def patient(pool: Pool, wait_s: float) -> Any:
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("task", ROBOTS)
-def test_rows_are_those_of_a_pool_in_step(task: str, autoreset: str, make_pool: Callable[..., Pool]) -> None:
+@pytest.mark.parametrize("task", [*ROBOTS, Ball])
+def test_rows_are_those_of_a_pool_in_step(task: Any, autoreset: str, make_pool: Callable[..., Pool]) -> None:
     options = {"autoreset": autoreset, "max_episode_steps": 45, "num_workers": 3}
     apart = make_pool(task, 5, batch_size=2, **options)
     assert crew_of(apart) is not None

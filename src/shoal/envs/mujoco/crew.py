@@ -249,7 +249,8 @@ def can_work(batch: Batch) -> bool:
 
 @cache
 def _has_all() -> bool:
-    return sys.platform == "linux" and library() is not None and all(hasattr(_libc(), name) for name in _NEEDED)
+    has_functions = library() is not None and all(hasattr(_libc(), name) for name in _NEEDED)
+    return sys.platform == "linux" and has_functions and hasattr(mujoco.MjModel, "_address")
 
 
 @cache
