@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 from functools import partial
@@ -234,3 +235,21 @@ def test_a_thread_that_sends_nothing_is_not_waited_for_without_end(
         pool.recv()
     ended.set()
     idle.get()
+
+
+def test_a_thread_that_python_did_not_start_is_not_waited_for_once_it_has_ended(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a thread stays listed: programs that use Ray, or run under pytest-xdist, have some."""
+    ended = threading.Lock()
+    ended.acquire()
+    _thread.start_new_thread(lambda: (threading.current_thread(), ended.release()), ())
+    assert ended.acquire(timeout=SOON_S)
+    dummies = [thread for thread in threading.enumerate() if isinstance(thread, threading._DummyThread)]
+    assert dummies
+    own = [threading.current_thread(), *dummies]
+    monkeypatch.setattr(threading, "enumerate", lambda: own)
+    monkeypatch.setattr("shoal.gate._PATIENCE_S", float("inf"))
+    pool = make_pool([partial(CountingEnv, tag=i) for i in range(4)], engine="serial", batch_size=2)
+    with pytest.raises(NothingInFlight):
+        pool.recv()

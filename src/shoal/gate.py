@@ -33,6 +33,7 @@ _SLICE_S = 0.1
 _TURN_S = 2e-3  # how long a receiver keeps the sender out
 _PATIENCE_S = 5.0  # how long a thread that has not sent anything yet is waited for: it need not have that in mind
 _OWN_THREADS = "shoal-"
+_Dummy = threading._DummyThread
 _gates: WeakSet[Gate] = WeakSet()
 
 
@@ -239,9 +240,12 @@ class Entrance:
 
 
 def _has_other_threads() -> bool:
-    """Whether the program has threads that could use a pool: neither this one nor shoal's own."""
-    me = current_thread()
-    return any(thread is not me and not thread.name.startswith(_OWN_THREADS) for thread in threading.enumerate())
+    """Whether the program has threads that could use a pool: neither this one nor shoal's own.
+
+    Threads that Python did not start do not count: their dummies stay listed when they have ended.
+    """
+    others = [thread for thread in threading.enumerate() if thread is not current_thread()]
+    return any(not (thread.name.startswith(_OWN_THREADS) or isinstance(thread, _Dummy)) for thread in others)
 
 
 def _disown_all() -> None:
