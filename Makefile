@@ -31,12 +31,11 @@ help: ## list the targets
 run: $(VENV)/.runs ## collect 200,000 steps of 64 CartPoles into build/, and print where they are and the speed
 	@$(BIN)/shoal collect CartPole-v1 --num-envs 64 --steps 200_000 --out build/cartpole --overwrite
 
-# pytest exits with 5 when no test is marked slow, which is fine. Slow tests wait about as much as they compute: three at
-# a time use two cores.
+# pytest exits with 5 when no test is marked slow, which is fine.
 .PHONY: test
 test: $(VENV)/.installed ## run the fast tests, then the slow ones (at most 20 minutes)
 	@$(PYTEST) -m "not slow" -n 2
-	@timeout -k 10 1200 $(PYTEST) -m slow -n 3 || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
+	@timeout -k 10 1200 $(PYTEST) -m slow -n 2 || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
 
 .PHONY: check
 check: $(VENV)/.installed ## lint, formatting, types, spelling

@@ -250,7 +250,7 @@ def test_a_replacement_has_the_whole_of_its_time(tmp_path: Path, make: Callable[
     """The time that its predecessor hung, at the same command of the same env, is not held against it."""
     fns: list[Any] = [partial(CountingEnv, tag=i, episode_length=50) for i in range(4)]
     fns[0] = partial(hanging_once(str(tmp_path / "flag")), tag=0, episode_length=50)
-    pool = make(fns, reset_timeout=0.5, construct_timeout=0.5)
+    pool = make(fns, reset_timeout=1.5, construct_timeout=1.5)
     batch = pool.reset(seed=0)
     assert "no answer after" in faults_of(batch)[0]["message"]
     assert faults_of(batch)[0]["incarnation"] == 1
