@@ -244,7 +244,8 @@ def _has_other_threads() -> bool:
 
     Threads that Python did not start do not count: their dummies stay listed when they have ended.
     """
-    others = [thread for thread in threading.enumerate() if thread is not current_thread()]
+    me = current_thread()
+    others = [thread for thread in threading.enumerate() if thread is not me]
     return any(not (thread.name.startswith(_OWN_THREADS) or isinstance(thread, _Dummy)) for thread in others)
 
 

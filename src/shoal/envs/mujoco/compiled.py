@@ -53,7 +53,7 @@ def code_for(kind: MujocoEnv, observation: SpaceTree) -> RowCode | None:
     is_expected = (
         leaf.shape == (code.width,)
         and leaf.dtype == np.float64
-        and _action_dtype(kind) in FLOATS
+        and action_dtype(kind) in FLOATS
         and all(declared.get(name) is np.float64 for name in code.told if name is not None)
         and {*code.fields} <= {*kind.fields}
         and all(type(number) in _PLAIN for number in code.numbers)
@@ -62,9 +62,15 @@ def code_for(kind: MujocoEnv, observation: SpaceTree) -> RowCode | None:
     return code if is_expected else None
 
 
-def _action_dtype(kind: MujocoEnv) -> np.dtype[Any]:
+def action_dtype(kind: MujocoEnv) -> np.dtype[Any]:
     """The dtype that actions really have: a subclass may have a space of its own."""
     return kind.describe("").action.leaves[0].dtype
+
+
+def in_a_row(action: Array, dtype: np.dtype[Any]) -> Array:
+    """Actions as compiled code reads them; usually they are like that already."""
+    is_readable = action.dtype is dtype and action.flags.c_contiguous
+    return action if is_readable else np.ascontiguousarray(action, dtype)
 
 
 def _has_own_methods(cls: type) -> bool:
@@ -98,7 +104,7 @@ class CompiledRows:
         qpos, qvel, ctrl = (arrays[name] for name in ("qpos", "qvel", "ctrl"))
         derived = [arrays[name] for name in code.fields]
         self._told = code.told
-        self._action_dtype = _action_dtype(kind)
+        self._action_dtype = action_dtype(kind)
         self._everyone = np.arange(len(qpos), dtype=np.int32)
         self._unread = np.zeros(len(qpos))  # where numbers go that this robot does not report
         self._fields = np.array([array.ctypes.data for array in derived] + [0, 0], np.uint64)
@@ -115,8 +121,7 @@ class CompiledRows:
         """Write observation, reward, flag and info of these envs, or of all; ``action`` has a row for every env."""
         if out is not self._out:
             self._turn_to(out)
-        if action.dtype is not self._action_dtype or not action.flags.c_contiguous:
-            action = np.ascontiguousarray(action, self._action_dtype)
+        action = in_a_row(action, self._action_dtype)
         if ids is None:
             ids = self._everyone
         block = self._call.block

@@ -22,9 +22,12 @@ import mujoco
 import numpy as np
 
 from shoal.engines.kernel.installed import has_numba
+from shoal.engines.process.wake import SEMAPHORE_BYTES, Semaphore
+from shoal.envs.mujoco.compiled import in_a_row
 from shoal.envs.mujoco.crew_layout import (
     BATCH,
     BOTH_WAYS,
+    CALLBACKS,
     ERROR,
     FAILED,
     POSTED,
@@ -54,10 +57,8 @@ _NO_LIMIT = 2**31
 _LOOKS = 40_000  # how often a thread looks for work before it sleeps: 100 to 200 µs
 _PATIENCE = 100_000  # how often the caller looks before Python may have a word
 _PATIENCE_S = 5.0  # for the simulation that is being stepped when the program ends
-_SEMAPHORE_WORDS = 8  # more than any Linux needs
 _LOW_WORDS = slice(0 if sys.byteorder == "little" else 1, None, 2)
 _NEEDED = ("sem_post", "sem_wait", "sched_yield")
-_CALLBACKS = ("passive", "control", "contactfilter", "sensor", "time", "act_bias", "act_gain", "act_dyn")
 
 
 class _BatchConfig(ctypes.Structure):
@@ -92,10 +93,10 @@ class Crew:
         # cannot come between the two.
         self._progress: tuple[int, list[int]] = (0, [])
         seats = [_Seat(batch, fields, substeps, self._texts) for _ in range(num_threads)]
-        semaphore = np.zeros(_SEMAPHORE_WORDS, np.int64)
-        callbacks = np.array([_callback(name) for name in _CALLBACKS], np.uint64)
-        board_at, semaphore_at = self._board.ctypes.data, semaphore.ctypes.data
-        _libc().sem_init(ctypes.c_void_p(semaphore_at), 0, 0)
+        place = np.zeros(SEMAPHORE_BYTES // 8, np.int64)
+        callbacks = np.array([_callback(name) for name in CALLBACKS], np.uint64)
+        board_at, semaphore_at = self._board.ctypes.data, place.ctypes.data
+        semaphore = Semaphore(semaphore_at, create=True)
         wake_at, sleep_at, yield_at = (address_of(_libc(), name) for name in _NEEDED)
         mine, *others = (seat.address for seat in seats)
         ctrl = batch.bind("ctrl")
@@ -109,7 +110,8 @@ class Crew:
         threads = [threading.Thread(target=call.run, name="shoal-mujoco", daemon=True) for call in calls]
         # A crew that is dropped ends its threads, and so does a program that ends: until then, they use its memory,
         # which compiled code knows only by its addresses.
-        self._end = weakref.finalize(self, _end, self._board, semaphore, threads, seats, (self._texts, callbacks))
+        kept = (self._texts, place, callbacks)
+        self._end = weakref.finalize(self, _end, self._board, semaphore, threads, seats, kept)
         for thread in threads:
             thread.start()
 
@@ -120,8 +122,7 @@ class Crew:
         """
         if self._progress[1]:
             self.settle(ids)
-        if action.dtype is not self._action_dtype or not action.flags.c_contiguous:
-            action = np.ascontiguousarray(action, self._action_dtype)
+        action = in_a_row(action, self._action_dtype)
         block = self._post.block
         block[_IDS], block[_COUNT], block[_ACTION] = id(ids), len(ids), id(action)
         outcome = self._post()
@@ -228,15 +229,15 @@ class _Seat:
 _stuck: list[Any] = []  # memory of threads that did not end
 
 
-def _end(board: Array, semaphore: Array, threads: list[threading.Thread], seats: list[_Seat], memory: Any) -> None:
+def _end(board: Array, semaphore: Semaphore, threads: list[threading.Thread], seats: list[_Seat], kept: Any) -> None:
     board[STOPPING] = 1
     for _ in threads:
-        _libc().sem_post(ctypes.c_void_p(semaphore.ctypes.data))
+        semaphore.post()
     for thread in threads:
         if thread.ident is not None:
             thread.join(_PATIENCE_S)
     if any(thread.is_alive() for thread in threads):
-        _stuck.append((board, semaphore, seats, memory))
+        _stuck.append((board, seats, kept))
         return
     for seat in seats:
         seat.release()

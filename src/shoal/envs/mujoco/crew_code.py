@@ -35,11 +35,11 @@ from shoal.envs.mujoco.crew_layout import (
     ASLEEP,
     BATCH,
     BOTH_WAYS,
-    CALLBACKS,
     CLAIMED,
     ERROR,
     FAILED,
     MOVED,
+    NUM_CALLBACKS,
     POSTED,
     REGIONS,
     RINGS,
@@ -79,7 +79,7 @@ def post(dtype: np.dtype[Any]) -> Any:
         Arrays of ids and actions are given as objects. Returns 0 if nothing was done, because of callbacks, and -1 if
         nothing was done, because some of these simulations are under way.
         """
-        for callback in array_at(callbacks_at, (CALLBACKS, 2), np.uint64):
+        for callback in array_at(callbacks_at, (NUM_CALLBACKS, 2), np.uint64):
             if array_at(callback[0], (1,), np.uint64)[0] != callback[1]:
                 return 0
         board = array_at(board_at, (RINGS + 3 * size,), np.int64)

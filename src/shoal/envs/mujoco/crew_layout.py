@@ -12,4 +12,7 @@ CLAIMED, POSTED, MOVED, ASLEEP, FAILED, STOPPING, RINGS = range(0, 7 * _LINE, _L
 BATCH, STEP, SUBSTEPS, ERROR, TEXTS, BOTH_WAYS, REGIONS, SEAT_WORDS = range(8)
 
 TEXT_BYTES = 512  # kept of an error
-CALLBACKS = 8  # that MuJoCo has
+
+# Which callbacks MuJoCo has: for each, where it is kept, and what is there when nobody has installed one.
+CALLBACKS = ("passive", "control", "contactfilter", "sensor", "time", "act_bias", "act_gain", "act_dyn")
+NUM_CALLBACKS = len(CALLBACKS)

@@ -15,7 +15,7 @@ from mujoco.batch import MODEL_FIELDS, Batch, SimulationError
 from shoal.arrays import span
 from shoal.engines.kernel.installed import FLOATS
 from shoal.envs.mujoco.clock import stop_clock_for
-from shoal.envs.mujoco.compiled import CompiledRows, code_for
+from shoal.envs.mujoco.compiled import CompiledRows, action_dtype, code_for
 from shoal.envs.mujoco.contact_forces import FIELDS as CONTACT_FIELDS
 from shoal.envs.mujoco.crew import Crew, can_work
 from shoal.envs.mujoco.env import MujocoEnv
@@ -202,7 +202,7 @@ class MujocoSim:
         """Get ready to begin steps: with several threads, and nothing that only the batch itself can do or show."""
         batch, kind = self.batch, self.kind
         is_plain = type(kind).prepare is MujocoEnv.prepare and type(self)._advance is MujocoSim._advance
-        dtype = kind.describe("").action.leaves[0].dtype
+        dtype = action_dtype(kind)
         if is_plain and batch.nthread > 1 and dtype in FLOATS and can_work(batch):
             derived = [name for name in kind.fields if not np.may_share_memory(batch.bind(name), batch.state)]
             self._crew = Crew(batch, derived, kind.frame_skip, batch.nthread, dtype)
