@@ -17,7 +17,7 @@ from shoal.envs.mujoco.library import callback
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a simulator that is collected as garbage may come in between
 _users = 0
 _clock = 0  # the one that was stopped
 
