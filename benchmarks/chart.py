@@ -61,7 +61,7 @@ def _colour(result: Result) -> str:
     key = result.contender.key
     if key.startswith("shoal"):
         return SHOAL_COLOUR
-    return RAW_COLOUR if key == "raw-loop" else PEER_COLOUR
+    return RAW_COLOUR if key.startswith("raw-loop") else PEER_COLOUR
 
 
 def _short(rate: float) -> str:

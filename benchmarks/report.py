@@ -24,6 +24,7 @@ REFERENCES = {
     "gymnasium-async": "x Async",
     "gymnasium-sync": "x Sync",
     "raw-loop": "x raw loop",
+    "raw-loops": "x 2 raw loops",
     "envpool-1": "x EnvPool 1 thread",
     "gymnasium-numpy": "x numpy vector",
 }

@@ -73,3 +73,40 @@ def test_a_library_that_fails_says_why_without_being_asked() -> None:
     assert ended.returncode == 1
     assert "Traceback" in ended.stderr
     assert "what it wrote to stderr tells why" in ended.stderr
+
+
+TWO_LOOPS = """
+import mmap, os
+from functools import partial
+import numpy as np
+from contenders import raw_loops_in_step
+
+class Noting:
+    def __init__(self, place):
+        self.place, self.steps = place, 0
+    def reset(self):
+        return 0, {}
+    def step(self, action):
+        notes[self.place] = 10 * notes[self.place] + action
+        self.steps += 1
+        return self.steps, 0.0, self.steps % 3 == 0, False, {}
+    def close(self):
+        pass
+
+notes = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")  # which both processes have
+session = raw_loops_in_step(None, [partial(Noting, place) for place in range(5)])
+for actions in ([1, 2, 3, 4, 5], [6, 7, 8, 9, 0]):
+    session.step(np.array(actions))
+print(*notes[:5])
+session.close()
+try:
+    os.wait()
+except ChildProcessError:
+    print("alone")
+"""
+
+
+def test_two_raw_loops_give_every_env_its_own_action_and_leave_no_process() -> None:
+    command = [sys.executable, "-c", TWO_LOOPS]
+    ended = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=50, check=False)
+    assert (ended.stdout.split("\n"), ended.stderr) == (["16 27 38 49 50", "alone", ""], "")
