@@ -111,7 +111,7 @@ def _column(rows: int, ids: list[int], values: list[Any], *, is_complete: bool, 
     dtype = None if as_objects else _common_dtype(values)
     if is_complete and dtype is not None and dtype.kind != "O":
         return np.array(values, dtype)
-    column = np.full(rows, None, object) if dtype is None else np.zeros((rows, *getattr(values[0], "shape", ())), dtype)
+    column = np.empty(rows, object) if dtype is None else np.zeros((rows, *getattr(values[0], "shape", ())), dtype)
     for row, value in zip(ids, values, strict=True):
         column[row] = value
     return column

@@ -189,7 +189,7 @@ class RowReader:
         """Complete the observations of a space with object leaves."""
         places = [j for j, leaf in enumerate(self._tree.leaves) if not leaf.is_array]
         for place, j in enumerate(places):
-            batch.obs[j] = column = np.full(len(batch), None, object)
+            batch.obs[j] = column = np.empty(len(batch), object)
             for row, env_id in enumerate(batch.env_id.tolist()):
                 objects = self.objects.get(env_id)
                 if objects:

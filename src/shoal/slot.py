@@ -189,7 +189,7 @@ class Slot:
         """End the episode and begin the next in one row; ``elapsed`` stays that of the finished one."""
         length = self.elapsed
         # The env may reuse its observation, whatever that is, and its info dict in reset.
-        final = (deepcopy(obs), copy_leaves(info))
+        final = (_copy_of(obs), copy_leaves(info))
         try:
             obs, _, _, _, info = self._begin()
         except BaseException as error:
@@ -239,6 +239,11 @@ class Slot:
             raise SpecError(f"reset must return (observation, info dict), got {_shape_of(result)}")
         self._over = False
         return result[0], 0.0, False, False, result[1]
+
+
+def _copy_of(obs: Any) -> Any:
+    """``deepcopy(obs)``, but for most observations in a fraction of the time."""
+    return obs.copy() if obs.__class__ is np.ndarray and not obs.dtype.hasobject else deepcopy(obs)
 
 
 def copy_leaves(value: Any) -> Any:
