@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -92,8 +93,11 @@ def raw_loops_in_step(load: Load, fns: list[EnvFn]) -> Session:
     parent = os.getpid()
     other = os.fork()
     if other == 0:
-        _step_when_told(raw_loop(load, fns[half:]), theirs, words, parent)
-        os._exit(0)
+        try:
+            _step_when_told(raw_loop(load, fns[half:]), theirs, words, parent)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(0)  # never back into the code of the process that this one is a copy of
     own = raw_loop(load, fns[:half])
 
     def step(actions: Actions) -> Any:
