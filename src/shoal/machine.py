@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shoal import cgroups
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 def usable_cores() -> int:
@@ -94,17 +94,29 @@ def _with_descendants(pids: list[int], processes: dict[int, tuple[int, int]]) ->
 
 def _processes() -> dict[int, tuple[int, int]]:
     """The parent and the process group of every process that has not ended."""
-    found: dict[int, tuple[int, int]] = {}
     try:
-        names = [name for name in os.listdir("/proc") if name.isdigit()]
+        return {pid: (int(told[1]), int(told[2])) for pid, told in process_table() if told[0] not in (b"Z", b"X")}
     except OSError:  # no such folder here, or no descriptor left to read it with
         return {}
-    for name in names:
+
+
+def process_table() -> Iterator[tuple[int, list[bytes]]]:
+    """Every process of this machine, ended ones that nobody has reaped included, as /proc has it.
+
+    With each pid comes what is told after its name: the state, the parent, the process group and so on.
+
+    Raises:
+        OSError: If /proc cannot be read.
+    """
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
         try:
-            # The command's name in parentheses may contain anything.
-            state, parent, group, *_ = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
-            if state not in "ZX":
-                found[int(name)] = int(parent), int(group)
-        except (OSError, ValueError):
+            # Unbuffered, because hundreds may be read: a Path takes nearly twice as long.
+            with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
+                line = file.readall()
+        except OSError:
             continue  # it has ended in the meantime
-    return found
+        # The command's name in parentheses may contain anything; what follows the last of them is regular.
+        if told := line.rpartition(b")")[2].split():
+            yield int(name), told

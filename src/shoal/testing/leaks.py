@@ -27,6 +27,8 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from shoal.machine import process_table
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -178,16 +180,8 @@ def _children() -> dict[_Child, str]:
 
 def _children_by_proc() -> dict[_Child, str]:
     born: dict[int, list[tuple[int, float, str]]] = {}
-    for entry in os.listdir(_PROC):
-        # A process may end between the listing and the read.
-        with contextlib.suppress(OSError):
-            if entry.isdigit():
-                # Every process of the machine is looked at, twice per test: a Path would take nearly twice as long.
-                with open(f"{_PROC}/{entry}/stat", "rb", buffering=0) as file:
-                    line = file.readall()
-                # The name, in brackets, may itself hold blanks and brackets: what follows the last bracket is regular.
-                fields = line[line.rindex(b")") + 1 :].split(None, 20)
-                born.setdefault(int(fields[1]), []).append((int(entry), float(fields[19]), fields[0].decode()))
+    for pid, told in process_table():
+        born.setdefault(int(told[1]), []).append((pid, float(told[19]), told[0].decode()))
     found: dict[_Child, str] = {}
     parents = [os.getpid()]
     while parents:
