@@ -106,9 +106,6 @@ class Gate:
             self.refuse()
         return self._lock
 
-    def __enter__(self) -> None:
-        self.admit(self)
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -117,17 +114,19 @@ class Gate:
         if error is not None and self.is_closed and isinstance(error, FaultError):
             raise ClosedPool(f"{self._what} was closed meanwhile") from error
 
-    def admit(self, way: Gate | Entrance) -> None:
-        """Let in the thread that has taken the lock.
+    def admit(self, way: Entrance | None = None) -> None:
+        """Let in the thread that has taken the lock, by one of the entrances or by the gate itself.
 
         Raises:
             ClosedPool: If nobody is let in any more.
         """
         if self.is_closed:
             self.check_open()
-        self._guest = way
+        self._guest = self if way is None else way
         self._is_wanted = False
         self._entered = perf_counter()
+
+    __enter__ = admit
 
     def check_open(self) -> None:
         """Check that the gate is open.

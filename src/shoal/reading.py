@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.arrays import has_true, ordered_span
+from shoal.arrays import ordered_span
 from shoal.batch import NOTHING, Batch
 from shoal.slot import copy_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from shoal.engines.base import Engine, Extra
     from shoal.fault_rows import FaultRows
@@ -93,8 +93,10 @@ class RowReader:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[block].items()}
         self.batches += 1
         self.rows_read += self._num_envs
-        if not self.is_bare or self._engine.extras:
-            return self._complete(batch)
+        extras = self._engine.extras
+        if not self.is_bare or extras:
+            told = sorted(extras)
+            return self._complete(batch, zip(told, told, strict=True))
         if self._counts:
             self._count(batch)
         return batch
@@ -103,7 +105,7 @@ class RowReader:
         """The rows of ``ids``, in this order, as copies."""
         self.batches += 1
         self.rows_read += len(ids)
-        return self._complete(self._gather(ids))
+        return self._complete(self._gather(ids), enumerate(ids))
 
     def _gather(self, ids: Sequence[int]) -> Batch:
         rows = np.array(ids, np.int32)
@@ -147,9 +149,10 @@ class RowReader:
         obs = [column for column in self._obs_of_block[block] if column is not None]
         return [*self._scalars_of_block[block], *obs, *self._fields_of_block[block].values()]
 
-    def _complete(self, batch: Batch) -> Batch:
+    def _complete(self, batch: Batch, rows: Iterable[tuple[int, int]]) -> Batch:
+        """Add what the columns do not hold; ``rows`` are those that may have an extra, with their env ids."""
         if self._engine.extras:
-            self._add_extras(batch)
+            self._add_extras(batch, rows)
         if self._tree.has_objects:
             self._put_objects(batch)
         if self._fault_rows is not None:
@@ -168,18 +171,23 @@ class RowReader:
         ``is_everyone`` says that they are the rows of all envs, in order.
         """
         extras = self._engine.extras
-        if extras:
+        if extras and is_everyone:
+            extras.clear()
+        elif extras:
             for i in batch.env_id.tolist():
                 extras.pop(i, None)
         if self._fault_rows is not None:
             self._fault_rows.note_given(batch, is_everyone)
 
     def _count(self, batch: Batch) -> None:
-        if not (has_true(batch.terminated) or has_true(batch.truncated)):
+        ends = batch.terminated.tobytes()
+        if b"\1" in batch.truncated.tobytes():
+            ends = (batch.terminated | batch.truncated).tobytes()  # a row may be both
+        elif b"\1" not in ends:
             return
         if self._finals_are_columns:
             batch.finals = self._column_finals(batch)
-        self.episodes += (batch.terminated | batch.truncated).tobytes().count(1)
+        self.episodes += ends.count(1)
 
     def _nested(self, leaves: list[Any]) -> Any:
         # Object leaves are only known once the extras are taken, so their places are filled later.
@@ -196,10 +204,10 @@ class RowReader:
                     column[row] = copy_leaves(objects[place])  # the same may be handed out again
         batch.obs = self._tree.unflatten(batch.obs)
 
-    def _add_extras(self, batch: Batch) -> None:
+    def _add_extras(self, batch: Batch, rows: Iterable[tuple[int, int]]) -> None:
         infos, finals = [], {}
         extras = self._engine.extras
-        for row, env_id in enumerate(batch.env_id.tolist()):
+        for row, env_id in rows:
             extra = extras.get(env_id)
             if extra is None:
                 continue

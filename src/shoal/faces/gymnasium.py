@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Step = tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
 
 _OWN_KEYS = frozenset({"env_id", "elapsed_step", "first"})
+_FINAL_KEYS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
 _MODES = {
     Autoreset.NEXT_STEP: AutoresetMode.NEXT_STEP,
     Autoreset.SAME_STEP: AutoresetMode.SAME_STEP,
@@ -80,8 +81,8 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
             StateError: If one of the others is under way, so that its latest observation has not arrived yet.
         """
         if not isinstance(options, Mapping) or "reset_mask" not in options:
-            batch = self.pool.reset(seed, options)
-            return self._obs(batch), self._infos(batch)
+            obs, _, _, _, infos = self._step_tuple(self.pool.reset(seed, options))
+            return obs, infos
         ids = masked_ids(options["reset_mask"], self.num_envs)
         if fresh := sorted(self.pool.never_reset - set(ids.tolist())):
             raise NotReset(f"options['reset_mask']: envs {fresh} were never reset: reset all of them first")
@@ -94,7 +95,8 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
         batch = self.pool.reset(_masked_seed(seed, ids, self.num_envs), rest, ids)
         latest = self.pool.latest()
         latest.infos = [(int(batch.env_id[row]), info) for row, info in batch.infos]
-        return self._obs(latest), self._infos(latest, options["reset_mask"])
+        obs, _, _, _, infos = self._step_tuple(latest, options["reset_mask"])
+        return obs, infos
 
     def step(self, actions: Any) -> Step:
         """Step all envs and wait for all of them."""
@@ -159,23 +161,23 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
 
     # ------------------------------------------------------------------ translation
 
-    def _step_tuple(self, batch: Batch) -> Step:
+    def _step_tuple(self, batch: Batch, is_news: npt.NDArray[np.bool_] | None = None) -> Step:
         obs = tuples_for_objects(batch.obs) if self._has_objects else batch.obs
-        return obs, batch.reward, batch.terminated, batch.truncated, self._infos(batch)
+        infos = self._told(batch, is_news) if batch.infos or batch.finals or batch.fields else {}
+        infos["env_id"] = batch.env_id
+        infos["elapsed_step"] = batch.elapsed_step
+        infos["first"] = batch.first
+        return obs, batch.reward, batch.terminated, batch.truncated, infos
 
-    def _obs(self, batch: Batch) -> Any:
-        return tuples_for_objects(batch.obs) if self._has_objects else batch.obs
-
-    def _infos(self, batch: Batch, is_news: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-        told = _with_finals(batch) if batch.finals else batch.infos
-        infos = merge_infos(len(batch), told) if told else {}
+    def _told(self, batch: Batch, is_news: npt.NDArray[np.bool_] | None) -> dict[str, Any]:
+        """What the envs have to say."""
+        infos = merge_infos(len(batch), batch.infos) if batch.infos else {}
+        if batch.finals:
+            infos = _with_finals(infos, batch)
         if not _OWN_KEYS.isdisjoint(infos):
             self._leave_out(infos)
         if batch.fields:
             self._add_fields(infos, batch, is_news)
-        infos["env_id"] = batch.env_id
-        infos["elapsed_step"] = batch.elapsed_step
-        infos["first"] = batch.first
         return infos
 
     def _leave_out(self, infos: dict[str, Any]) -> None:
@@ -189,7 +191,7 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
             warnings.warn(
                 f"{self.pool.spec.id} reports {taken} in its infos. These are names of shoal's own entries, so what "
                 "the env says is left out; a wrapper that renames the keys keeps it",
-                stacklevel=4,  # where the pool was stepped
+                stacklevel=5,  # where the pool was stepped
             )
 
     def _add_fields(self, infos: dict[str, Any], batch: Batch, is_news: npt.NDArray[np.bool_] | None) -> None:
@@ -206,7 +208,23 @@ class ShoalVectorEnv(VectorEnv[Any, Any, Any]):
             infos[f"_{name}"] = mask.copy()
 
 
-def _with_finals(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
+def _with_finals(infos: dict[str, Any], batch: Batch) -> dict[str, Any]:
+    """What the rows report, with the last observations and infos of episodes that have ended."""
+    if not _FINAL_KEYS.isdisjoint(infos):  # envs report something of that name, too
+        return merge_infos(len(batch), _finals_first(batch))
+    last_obs, has_ended = np.empty(len(batch), object), np.zeros(len(batch), np.bool_)
+    told = []
+    for row, (obs, info) in sorted(batch.finals.items()):
+        last_obs[row] = obs
+        has_ended[row] = True
+        if info:
+            told.append((row, info))
+    infos["final_obs"], infos["_final_obs"] = last_obs, has_ended
+    infos["final_info"], infos["_final_info"] = merge_infos(len(batch), told) if told else {}, has_ended.copy()
+    return infos
+
+
+def _finals_first(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
     """What the rows report, each row's finals before its info, as Gymnasium adds them.
 
     The order matters: the first row to bring a key decides the type of that key's array.

@@ -211,8 +211,7 @@ class ProcessEngine:
             is_round
             and self._waiter.wait(goal, _SLICE_S, self._notes.has_news, is_crowded=self._needs_all_cores)
             and sum(progress := self.control.progress.tolist()) == goal
-            and not self._notes.has_news()
-            and self._notes.read_slips_into(self.extras)
+            and (self._notes.is_silent() or self._notes.read_slips_into(self.extras))
         ):
             # In one go: after an interrupt in between, somebody would wait for what has already arrived.
             self._taken, self.owed, self.collected = progress, [0] * len(progress), self.all_ids.copy()

@@ -119,14 +119,19 @@ class NoteReader:
             self._taken[index] += 1  # last: after an interrupt, the frame is read once more
             channel.forget(frame)
 
+    def is_silent(self) -> bool:
+        """Whether no worker has anything to say beyond its rows."""
+        return self._announced.tolist() == self._taken and self.forms.is_silent
+
     def read_slips_into(self, extras: dict[int, Extra]) -> bool:
-        """Take the infos that need no message, of all lanes; False if one makes no sense."""
-        if not self.forms.is_silent:
-            try:
-                for lane, ids in enumerate(self._homes.lane_ids):
-                    extras.update(self.forms.read(lane, ids))
-            except FrameError:
-                return False
+        """Take the infos of all lanes; False if one makes no sense, or needs a message."""
+        if self.has_news():
+            return False
+        try:
+            for lane, ids in enumerate(self._homes.lane_ids):
+                extras.update(self.forms.read(lane, ids))
+        except FrameError:
+            return False
         return True
 
     def read(self, frame: Frame, worker: WorkerProcess, commands: Mapping[int, int]) -> list[tuple[int, Extra | Fault]]:
