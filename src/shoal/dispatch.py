@@ -158,7 +158,7 @@ class Dispatch:
             raise
         if batch is None:
             return receiver.receive(self._all_ids, self.num_envs)
-        if self._leaves_ends:
+        if self._leaves_ends and reader.has_ends:
             self.ready.note_ends(slice(None), batch)
         if engine.extras or not reader.is_bare:
             reader.note_given(batch, True)

@@ -28,6 +28,7 @@ class RowReader:
         is_bare: Whether a row is all there is to an answer, unless an episode ends or the engine keeps something
             besides it.
         rows_read: Rows handed out so far.
+        has_ends: Whether some row of the last batch of all envs may end an episode.
     """
 
     def __init__(self, engine: Engine, *, copy: bool, fault_rows: FaultRows | None = None) -> None:
@@ -36,6 +37,8 @@ class RowReader:
         self.rows_read = 0
         self.episodes = 0
         self.batches = 0
+        self.has_ends = True
+        self._ends: int | None = None
         self._engine = engine
         rows = engine.rows
         self._final = rows.final
@@ -93,12 +96,14 @@ class RowReader:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[block].items()}
         self.batches += 1
         self.rows_read += self._num_envs
-        extras = self._engine.extras
+        extras, ends = self._engine.extras, self._engine.ends
+        self.has_ends = ends is None or ends != self._ends
         if not self.is_bare or extras:
             told = sorted(extras)
-            return self._complete(batch, zip(told, told, strict=True))
-        if self._counts:
+            self._complete(batch, zip(told, told, strict=True))
+        elif self._counts and self.has_ends:
             self._count(batch)
+        self._ends = ends  # last: what an interrupt has cut short is read again
         return batch
 
     def read(self, ids: Sequence[int]) -> Batch:

@@ -208,6 +208,13 @@ class Engine(Protocol):
         """Episodes that have ended, if the engine counts them."""
 
     @property
+    def ends(self) -> int | None:
+        """A number that changes whenever a row is written that ends an episode; None if the engine has none.
+
+        As long as it is the same, nobody has to look for such rows.
+        """
+
+    @property
     def step_now(self) -> Callable[[int, Callable[[], None] | None], None] | None:
         """Steps every env at once, into a block, with nothing left to collect; None if the engine cannot do that.
 

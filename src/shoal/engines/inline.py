@@ -105,6 +105,11 @@ class InlineEngine:
         self._others.check_requests({i: request for i, request in requests.items() if i < self._first_own})
 
     @property
+    def ends(self) -> int:
+        """How many rows that end an episode have been written."""
+        return self._own.ends + self._others.ends
+
+    @property
     def gone(self) -> Collection[int]:
         """Envs that were lost with their worker."""
         return self._others.gone

@@ -54,6 +54,7 @@ class Lane:
 
     Attributes:
         lends_rows: Whether envs may keep their observations in their rows.
+        ends: How many rows that end an episode have been written.
     """
 
     lends_rows = True
@@ -68,6 +69,7 @@ class Lane:
         self.worker = worker
         self.slots: dict[int, Slot] = {}
         self.specs: dict[int, EnvSpec] = {}
+        self.ends = 0
         self._incarnations = dict.fromkeys(self.env_ids, 0)
         self._spec: EnvSpec | None = None
         self._writers: list[RowWriter] = []
@@ -269,6 +271,8 @@ class Lane:
         except BaseException:
             slot.take_back()
             raise
+        if terminated or truncated:
+            self.ends += 1
         writer.elapsed[env_id] = slot.elapsed
         writer.first[env_id] = slot.first
         if slot.final is not None and writer.put_final is not None:

@@ -64,6 +64,11 @@ class SerialEngine:
             self.take = intake_of(self.rows)
 
     @property
+    def ends(self) -> int:
+        """How many rows that end an episode have been written."""
+        return self.lane.ends
+
+    @property
     def num_queued(self) -> int:
         """How many commands are still to be run."""
         return len(self._queue) if self._all_step_in_block is None else len(self._all_ids)

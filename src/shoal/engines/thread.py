@@ -157,7 +157,7 @@ class ThreadEngine:
     finals_are_columns = False
     take: Callable[[Any], bool] | None = None
     has_odd_rows = check_requests = None
-    episodes = None
+    episodes = ends = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

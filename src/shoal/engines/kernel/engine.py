@@ -56,7 +56,7 @@ class KernelEngine:
     recycled = 0
     gone = ()
     finals_are_columns = True
-    check_requests = None
+    check_requests = ends = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

@@ -66,7 +66,7 @@ class NativeEngine:
     recycled = 0
     gone = ()
     finals_are_columns = True
-    check_requests = episodes = None
+    check_requests = episodes = ends = None
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

@@ -1,13 +1,14 @@
 """The shared words through which a pool and its workers talk on every step.
 
     pool writes     issued, command, letter, block, host, rounds, calls, wanted, leaving, stop
-    worker writes   finished, progress, order, running, notes, awaited, told, slips
+    worker writes   finished, progress, order, running, notes, awaited, told, slips, ends
 
 Each env has a sequence number: a command raises ``issued``, and its completion copies that to ``finished``. So unequal
 means pending, and a result can only be taken for the command it answers. The upper half of the number counts how often
 the env has lost its worker. ``letter`` is the number of the letter that goes with the command, or 0. ``host`` is the
 lane that an env lives in. A lane lists what it finished in ``order``, where it has a ring with room for every env it
-may have, and publishes it by raising ``progress``. A step of the whole pool needs less: the pool raises the number in
+may have, and publishes it by raising ``progress``; before that, it adds to ``ends`` how many of these rows end an
+episode. A step of the whole pool needs less: the pool raises the number in
 ``rounds``, and a lane that sees a new number steps all its envs. A lane has something to do when ``calls`` was raised;
 if it sleeps until then, it has said so in ``awaited``. The lane that brings the sum of ``progress`` to ``wanted`` wakes
 the pool, which is not disturbed before. Every word has one writer, so no lock is needed, and no death can leave one
@@ -50,7 +51,7 @@ class Plan:
             layout.add(name, (rows.num_envs,), np.uint8)
         layout.add("slips", (rows.num_envs * SLIP_BYTES,), np.uint8)
         layout.add("progress", (lanes,), np.int64)
-        for name in ("rounds", "calls", "awaited"):
+        for name in ("rounds", "calls", "awaited", "ends"):
             layout.add(name, (lanes,), np.int64)
         layout.add("wanted", (1,), np.int64)
         layout.add("running", (lanes,), np.int32)
@@ -85,6 +86,7 @@ class Control:
         self.rounds = words(self.columns["rounds"])
         self.calls = words(self.columns["calls"])
         self.awaited = words(self.columns["awaited"])
+        self.ends = words(self.columns["ends"])
         self.wanted = words(self.columns["wanted"])
         self.running = words(self.columns["running"])
         self.notes = words(self.columns["notes"])

@@ -200,13 +200,13 @@ class ProcessEngine:
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env; if that yields nothing but rows, the books are kept without looking at single lanes."""
         is_round = self.recycler is None and self._moves_as_one
+        goal = sum(self._taken) + len(self.all_ids)
         if is_round:
             self._begin_round(block)
         else:
             self.submit(self.all_ids, Command.STEP, None, block)
         if meanwhile is not None:
             meanwhile()
-        goal = sum(self._taken) + len(self.all_ids)
         if (
             is_round
             and self._waiter.wait(goal, _SLICE_S, self._notes.has_news, is_crowded=self._needs_all_cores)
@@ -356,6 +356,11 @@ class ProcessEngine:
             self.collected, self._refused = done, []
 
     # ------------------------------------------------------------------ end
+
+    @property
+    def ends(self) -> int:
+        """How many rows that end an episode have been published."""
+        return sum(self.control.ends)
 
     @property
     def recycled(self) -> int:

@@ -342,6 +342,10 @@ class LaneServer:
         for _ in notes:
             self.worker.announce()
         control.running[self.index] = -1
+        lane = self.lane
+        if lane.ends:
+            control.ends[self.index] += lane.ends
+            lane.ends = 0
         if REORDERS:
             self._fence()  # the rows must be there before it is said that they are
         control.progress[self.index] = self._position
