@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from places import PLACES
 
 import shoal
 from shoal import Pool, testing
@@ -1296,3 +1298,42 @@ def test_options_that_are_none_are_refused(options: Any, make_pool: Callable[...
         pytest.raises(ArgumentError, match="options: expected"),
     ):
         envs.reset(options=options)
+
+
+# ---------------------------------------------------------------------- ends of episodes
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_every_end_that_is_handed_out_is_counted(place: str, autoreset: str) -> None:
+    rng, ended = np.random.default_rng(3), 0
+    with shoal.make_pool(CountingEnv, 4, autoreset=autoreset, seed=1, **PLACES[place]) as pool:
+        pool.reset()
+        for _ in range(150):
+            some = rng.permutation(4)[: rng.integers(1, 5)]
+            way = rng.integers(5)
+            if way == 0:
+                pool.reset(env_id=some)
+                continue
+            if way == 1:
+                batch = pool.step(np.zeros(len(some), int), env_id=some)
+            elif way == 2:
+                pool.send(np.zeros(4, int))
+                batch = pool.recv()
+            else:
+                batch = pool.step(np.zeros(4, int))
+            ended += int((batch.terminated | batch.truncated).sum())
+        assert pool.stats().episodes == ended > 50
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_without_autoreset_every_end_is_noticed(place: str) -> None:
+    with shoal.make_pool(CountingEnv, 4, autoreset="disabled", seed=1, **PLACES[place]) as pool:
+        pool.reset()
+        for _ in range(60):
+            batch = pool.step(np.zeros(4, int))
+            over = np.flatnonzero(batch.terminated | batch.truncated)
+            if over.size:
+                with pytest.raises(NotReset, match=re.escape(str(over.tolist()))):
+                    pool.step(np.zeros(4, int))
+                pool.reset(env_id=over)

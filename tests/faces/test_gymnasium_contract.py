@@ -856,6 +856,30 @@ def test_an_env_that_shows_nothing_has_a_last_info_all_the_same(make: Any) -> No
     assert infos["final_info"]["arm"].tolist() == [0, 1, 2]
 
 
+class Rival(CountingEnv):
+    """Reports last observations and infos of its own."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"final_obs": f"at {reward:.0f}", "final_info": {"t": reward}}
+
+
+def test_last_infos_of_an_envs_own_are_merged_as_in_gymnasium(make: Any) -> None:
+    lengths = [1, 2, 3]
+    envs = make(Rival, env_kwargs=[{"episode_length": length} for length in lengths], autoreset="same_step")
+    makers = [functools.partial(Rival, episode_length=length) for length in lengths]
+    others = gym.vector.SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    envs.reset(seed=0)
+    others.reset(seed=0)
+    for _ in range(4):
+        mine, theirs = envs.step(zeros(envs))[-1], others.step(zeros(others))[-1]
+        assert [str(value) for value in mine["final_obs"]] == [str(value) for value in theirs["final_obs"]]
+        assert mine["_final_obs"].tolist() == theirs["_final_obs"].tolist()
+        assert mine["final_info"]["t"].tolist() == theirs["final_info"]["t"].tolist()
+        assert mine["_final_info"].tolist() == theirs["_final_info"].tolist()
+    others.close()
+
+
 class Namesake(CountingEnv):
     """Uses names of shoal's own entries."""
 
