@@ -455,6 +455,29 @@ def test_an_asynchronous_agent() -> None:
         assert torch.equal(workspace["env/env_obs"], own["env/env_obs"])
 
 
+class Graph(Agent):
+    """Says whether what it writes has a graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = torch.nn.Linear(1, 1)
+
+    def forward(self, t: int, **kwargs: Any) -> None:
+        self.set(("has graph", t), torch.tensor([self.lin(torch.ones(1)).requires_grad]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [AsynchronousAgent, RemoteAgent])
+def test_no_graphs_are_made_elsewhere(kind: Any) -> None:
+    workspace = Workspace()
+    with kind(Graph()) as agent:
+        agent(workspace, t=0)
+        if kind is AsynchronousAgent:
+            agent.wait()
+            workspace = agent.get_workspace()
+    assert workspace["has graph"].tolist() == [[False]]
+
+
 @pytest.mark.slow
 def test_what_goes_wrong_elsewhere_is_told_here() -> None:
     with RemoteAgent(Failing()) as agent, pytest.raises(EnvCallError, match="not today"):

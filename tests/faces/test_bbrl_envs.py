@@ -566,6 +566,33 @@ def test_bools_stay_bools(agent: Callable[..., Any], space: Any) -> None:
     assert np.all(given)
 
 
+@pytest.mark.parametrize("engine", ["serial", "thread"])
+def test_single_integers_are_pythons_own(agent: Callable[..., Any], engine: str) -> None:
+    space = gym.spaces.Dict(a=gym.spaces.Discrete(3, start=-1), b=gym.spaces.Dict(c=gym.spaces.MultiDiscrete([2, 2])))
+    kept: list[Any] = []
+
+    def make() -> Any:
+        kept.append(Keeping(space))
+        return kept[-1]
+
+    env, workspace = agent(make, 1, engine=engine), Workspace()
+    env(workspace, t=0)
+    workspace.set("action/a", 0, torch.tensor([-1], dtype=torch.int32))
+    workspace.set("action/b/c", 0, torch.ones(1, 2, dtype=torch.long))
+    env(workspace, t=1)
+    action = kept[-1].actions[0]
+    assert (type(action["a"]), action["a"]) == (int, -1)
+    assert action["b"]["c"].tolist() == [1, 1]
+
+
+def test_actions_may_be_in_a_type_that_numpy_does_not_have(agent: Callable[..., Any]) -> None:
+    env, workspace = agent(lambda: Keeping(gym.spaces.Box(-1, 1, (2,))), 1), Workspace()
+    env(workspace, t=0)
+    workspace.set("action", 0, torch.tensor([[0.5, -0.5]], dtype=torch.bfloat16))
+    env(workspace, t=1)
+    assert env.envs[0].actions[0].tolist() == [0.5, -0.5]
+
+
 def test_a_negative_time_moves_no_env(agent: Callable[..., Any]) -> None:
     env = agent(Counting, 1)
     workspace = run(env, n_steps=3)

@@ -110,6 +110,14 @@ def test_transitions_by_another_flag_and_by_the_other_name() -> None:
         workspace.get_transitions(filter_key="nope")
 
 
+@pytest.mark.parametrize(("shape", "message"), [((4, 1), "different batch sizes"), ((4, 2, 3), "a flag per time")])
+def test_transitions_need_a_flag_for_each_column(shape: tuple[int, ...], message: str) -> None:
+    workspace = counted(4)
+    workspace.set_full("stop", torch.zeros(shape, dtype=torch.bool))
+    with pytest.raises(WorkspaceError, match=message):
+        workspace.get_transitions(filter_key="stop")
+
+
 def test_several_variables_are_read_one_after_the_other() -> None:
     workspace = counted(2, 1)
     several = workspace["env/done", "x"]
@@ -306,6 +314,17 @@ def test_sizes_columns_windows() -> None:
     assert list(workspace) == []
 
 
+def test_windows_need_no_more_than_the_times_they_cover() -> None:
+    workspace = counted(4)
+    workspace.set("y", 2, torch.ones(2))
+    found = workspace.select_subtime(torch.tensor([0, 1]), 2)
+    assert (found["x"].tolist(), found["y"].tolist()) == ([[0, 11], [10, 21]], [[0, 0], [0, 1]])
+    for starts in ([0, 2], [-1, 0]):
+        with pytest.raises(WorkspaceError, match="do not lie in 3 x 2"):
+            workspace.select_subtime(torch.tensor(starts), 2)
+    assert counted(4).sample_subworkspace(1, 0, 2)["x"].shape == (2, 0)
+
+
 def test_columns_are_chosen_by_index_from_either_end_or_by_mask() -> None:
     workspace = counted(2, 3)
     for chosen, expected in (([2, 0, 2], [2, 0, 2]), ([-1], [2]), ([True, False, True], [0, 2]), ([], [])):
@@ -413,6 +432,12 @@ def test_values_of_every_type_are_kept(dtype: Any) -> None:
     assert torch.equal(workspace.get("x", 0).to(torch.complex64), value.to(torch.complex64))
 
 
+def test_a_value_that_is_negated_when_it_is_read_is_kept() -> None:
+    workspace = Workspace()
+    workspace.set("x", 0, torch.tensor([1 + 2j]).conj().imag)
+    assert workspace["x"].tolist() == [[-2]]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("how", ["by time", "whole", "copied", "shared"])
 def test_what_was_begun_under_inference_mode_goes_on_outside(dtype: Any, how: str) -> None:
@@ -501,12 +526,31 @@ def test_a_size_may_be_written_as_configs_write_it() -> None:
     assert (buffer.max_size, buffer.size()) == (10, 3)
 
 
+def test_a_buffer_prints_its_observations(capsys: pytest.CaptureFixture[str]) -> None:
+    buffer = ReplayBuffer(2)
+    buffer.put(Workspace._of([("env/env_obs", torch.tensor([[3], [4]]))]))
+    buffer.print_obs()
+    assert capsys.readouterr().out == "position: 1\ntensor([[3, 4],\n        [0, 0]])\n"
+
+
 def test_a_buffer_takes_what_it_was_begun_with() -> None:
     buffer = ReplayBuffer(4)
     buffer.put(counted(2))
     for other in (counted(3), Workspace._of([("x", torch.zeros(2, 2))])):
         with pytest.raises(AssertionError, match="put"):
             buffer.put(other)
+
+
+@pytest.mark.parametrize(
+    "other", [torch.zeros(3, 2), torch.zeros(2, 2, 5), torch.zeros(2, 2, dtype=torch.long)], ids=str
+)
+def test_columns_that_do_not_fit_into_a_buffer_are_the_error_that_torch_makes_of_them(other: Any) -> None:
+    buffer = ReplayBuffer(4)
+    buffer.put(Workspace._of([("x", torch.zeros(2, 2))]))
+    for kind in (RuntimeError, WorkspaceError):
+        with pytest.raises(kind, match=r"put: x: the buffer holds \(2,\) torch.float32"):
+            buffer.put(Workspace._of([("x", other)]))
+    assert buffer.size() == 2
 
 
 def test_a_variable_that_a_buffer_does_not_know_is_told_by_the_same_class_as_elsewhere() -> None:

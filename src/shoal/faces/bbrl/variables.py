@@ -101,10 +101,10 @@ class Recorded(_Checked):
         """Write a copy of one time step; a gap between the end and ``t`` is filled with zeros."""
         if t >= self.length:
             self._grow(t + 1)
-        if self._rows is not None:
-            self._rows[t] = value.numpy()
-        else:
+        if self._rows is None or value.is_neg():  # numpy knows no values that are to be negated when they are read
             self._buffer[t] = value
+        else:
+            self._rows[t] = value.numpy()
 
     def _grow(self, length: int) -> None:
         capacity = len(self._buffer)

@@ -269,8 +269,9 @@ class Workspace:
 
     def select_subtime(self, t: torch.Tensor, window_size: int) -> Workspace:
         """A window of its own for each column: ``window_size`` times from ``t[column]`` on."""
-        length, columns = _known(self.time_size()), _known(self.batch_size())
-        if t.shape != (columns,) or window_size < 1 or int(t.min()) < 0 or int(t.max()) + window_size > length:
+        columns = _known(self.batch_size())
+        length = min(variable.length for variable in self._variables.values())
+        if t.shape != (columns,) or window_size < 1 or bool(((t < 0) | (t > length - window_size)).any()):
             raise WorkspaceError(f"windows of {window_size} from {t.tolist()} do not lie in {length} x {columns}")
         times = t[None, :] + torch.arange(window_size, device=t.device)[:, None]
         column = torch.arange(columns, device=t.device)[None, :]
@@ -317,7 +318,9 @@ class Workspace:
         """
         self.time_size()
         if not no_final_state:
-            self._variable(filter_key)
+            shape = self._variable(filter_key).whole().shape
+            if shape[1:].numel() != self.batch_size():
+                raise WorkspaceError(f"{filter_key}: expected a flag per time and column, got {tuple(shape)}")
         return Workspace._of(transitions_of(dict(self._fulls()), None if no_final_state else filter_key))
 
     get_transition = get_transitions

@@ -206,7 +206,9 @@ class FramedAgent(GymAgent):
     def _array(self, action: torch.Tensor) -> npt.NDArray[Any]:
         if len(action) != self.num_envs:
             raise AgentActionError(f"{self.input}: there are {len(action)} actions for {self.num_envs} envs")
-        array: npt.NDArray[Any] = action.detach().cpu().numpy()
+        if action.dtype == torch.bfloat16:  # which numpy does not have
+            action = action.float()
+        array: npt.NDArray[Any] = action.numpy(force=True)
         return array
 
     def _write(self, frame: Frame, t: int, last: Frame | None) -> None:

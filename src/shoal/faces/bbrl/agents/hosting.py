@@ -71,12 +71,13 @@ class AgentHost(gym.Env[Any, Any]):
         return np.zeros(1, np.float32), 0.0, False, False, {}
 
     def run(self, parameters: bytes, kwargs: dict[str, Any]) -> bytes:
-        """Run the agent on the columns in the inbox, and return the resulting columns."""
+        """Run the agent on the columns in the inbox, without gradients, and return the resulting columns."""
         if parameters:
             self.agent.load_state_dict(unpickle_value(parameters))
         given: Columns = {} if self.inbox is None else unpickle_value(self.inbox)
         workspace = Workspace._of(given.items())
-        self.agent(workspace, **kwargs)
+        with torch.no_grad():  # no graph can follow the columns to the caller
+            self.agent(workspace, **kwargs)
         return pack_columns(workspace)
 
     def seed_agent(self, seed: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from shoal.adapters import adapt
@@ -47,8 +48,6 @@ class Shown:
         self.env = env = adapt(env)
         self.observation_space = space
         self.action_space = env.action_space if action_space is None else action_space
-        # Numbers stay numpy numbers: Gymnasium's own envs are 3 % slower with Python's.
-        self._is_bool = self.action_space.shape == () and self.action_space.dtype == bool
         self.early: tuple[int | None, Any] | None = None
         self.is_handed_over = False
 
@@ -65,7 +64,7 @@ class Shown:
 
     def step(self, action: Any) -> Any:
         """Step the env."""
-        result = self.env.step(bool(action) if self._is_bool else action)
+        result = self.env.step(_plain(action))
         if not _ends_in_dict(result, 5):
             return result
         if torch.Tensor in map(type, result[1:4]):
@@ -76,6 +75,13 @@ class Shown:
         """Close the env, unless it was handed over."""
         if not self.is_handed_over:
             self.env.close()
+
+
+def _plain(action: Any) -> Any:
+    """An action with Python's numbers for single integers and bools, which is what envs get in BBRL."""
+    if isinstance(action, dict):
+        return {key: _plain(part) for key, part in action.items()}
+    return action.item() if isinstance(action, (np.integer, np.bool_)) else action
 
 
 def _number(value: Any) -> Any:

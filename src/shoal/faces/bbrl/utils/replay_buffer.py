@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class DoesNotFit(WorkspaceError, RuntimeError):
+    """Columns are unlike those that a replay buffer was begun with."""
+
+
 class ReplayBuffer:
     """Keeps the last ``max_size`` columns of the workspaces that are put into it, normally pairs of transitions.
 
@@ -74,11 +78,16 @@ class ReplayBuffer:
             held = self.variables[name]
             if held.shape[1:] != (len(column), *column.shape[2:]) or held.dtype != column.dtype:
                 got = f"{tuple(column.shape[:1] + column.shape[2:])} {column.dtype}"
-                raise WorkspaceError(f"put: {name}: the buffer holds {tuple(held.shape[1:])} {held.dtype}, got {got}")
+                raise DoesNotFit(f"put: {name}: the buffer holds {tuple(held.shape[1:])} {held.dtype}, got {got}")
 
     def size(self) -> int:
         """How many columns there are."""
         return self.max_size if self.is_full else self.position
+
+    def print_obs(self) -> None:
+        """Print where the next column goes, and all observations."""
+        print(f"position: {self.position}")  # noqa: T201
+        print(self.variables["env/env_obs"])  # noqa: T201
 
     def get_shuffled(self, batch_size: int) -> Workspace:
         """``batch_size`` random columns, with replacement, as a workspace ``[time, batch_size, ...]``.
