@@ -219,7 +219,7 @@ def find(task_id: Any) -> Task:
         return _registration(task_id)
     if not isinstance(task_id, str):
         if not callable(task_id):
-            raise ArgumentError(f"task_id: expected a name or a callable that makes an env, got {task_id!r}")
+            raise UnknownTask(f"task_id: expected a name or a callable that makes an env, got {task_id!r}")
         return Task(getattr(task_id, "__name__", type(task_id).__name__), task_id)
     return own_task(task_id) or _minigrid(task_id) or _in_gymnasium(task_id)
 

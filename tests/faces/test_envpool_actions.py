@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from shoal.errors import ActionError
+from shoal.errors import ActionError, NothingInFlight
 from shoal.testing import CountingEnv, DictTupleEnv, SampleEnv, read_row
 
 if TYPE_CHECKING:
@@ -198,6 +198,24 @@ def test_a_call_for_nobody_returns_no_rows(make: Any, env_type: str, nobody: Any
     with pytest.raises(ActionError):
         pool.step(np.zeros(1, int), nobody)
     assert len(obs_of(pool.step(np.zeros(3, int)))) == 3
+
+
+@pytest.mark.parametrize("config", [{}, {"batch_size": 2}], ids=["sync", "async"])
+def test_a_send_for_nobody_has_a_batch_without_rows(make: Any, env_type: str, config: dict[str, int]) -> None:
+    pool = make("CartPole-v1", env_type, **config)
+    pool.reset()
+    nobody = np.zeros(0, np.int32)
+    pool.send(nobody, nobody)
+    assert obs_of(pool.recv()).shape == (0, 4)
+    with pytest.raises(NothingInFlight):
+        pool.recv()
+    assert obs_of(pool.step(nobody, nobody)).shape == (0, 4)
+    pool.send(nobody, nobody)
+    pool.send(np.zeros(2, int), [2, 0])
+    assert obs_of(pool.recv()).shape == (2, 4)
+    pool.reset()
+    with pytest.raises(NothingInFlight):
+        pool.recv()
 
 
 @pytest.mark.parametrize("config", [{}, {"batch_size": 2}], ids=["sync", "async"])

@@ -166,7 +166,8 @@ def test_repr_shows_the_class_and_the_whole_config(make: Any) -> None:
         {"num_envs": 2, "seed": np.zeros((1, 2), int)},
         {"num_envs": 2, "seed": [1, 2**31]},
         {"num_envs": 2, "env_seed": [1]},
-        {"num_envs": 2, "env_seed": [1, 2], "seed": 3},
+        {"seed": np.array(5)},
+        {"env_seed": np.array(5)},
         {"num_envs": 2, "env_seed": [1, 2], "seed": [1, 2]},
         {"autoreset": "never"},
         {"engine": "steam"},
@@ -175,7 +176,7 @@ def test_repr_shows_the_class_and_the_whole_config(make: Any) -> None:
         {"render_mode": "ansi"},
         {"render_env_id": 1},
         {"render_env_id": -1},
-        {"render_width": 0},
+        {"render_width": -1},
         {"render_camera_id": "above"},
     ],
     ids=str,
@@ -492,6 +493,21 @@ def test_a_range_is_a_list_of_seeds(make: Any) -> None:
     np.testing.assert_array_equal(own.reset()[0], first_obs(make, num_envs=2, seed=3))
 
 
+def test_of_both_kinds_of_seeds_those_of_the_envs_count(make: Any) -> None:
+    pool = make(num_envs=2, env_seed=[3, 4], seed=9)
+    assert (pool.config["env_seed"], pool.config["seed"]) == ([3, 4], 9)
+    np.testing.assert_array_equal(pool.reset()[0], first_obs(make, num_envs=2, seed=3))
+
+
+def test_new_seeds_replace_those_of_a_spec(make: Any) -> None:
+    spec = shoal.make_spec("CartPole-v1", num_envs=2, engine="serial", seed=[3, 4])
+    assert make(spec, seed=9).config["env_seed"] == []
+    listed = shoal.make_spec("CartPole-v1", num_envs=2, engine="serial", env_seed=[3, 4])
+    np.testing.assert_array_equal(make(listed, seed=9).reset()[0], first_obs(make, num_envs=2, seed=9))
+    single = shoal.make_spec("CartPole-v1", num_envs=2, engine="serial", seed=9)
+    assert make(single, env_seed=[3, 4]).config["env_seed"] == [3, 4]
+
+
 def test_negative_seeds_are_seeds(make: Any) -> None:
     whole = first_obs(make, num_envs=4, seed=-2)
     np.testing.assert_array_equal(whole[1:], first_obs(make, num_envs=3, seed=-1))
@@ -552,6 +568,49 @@ def test_the_type_of_a_config_belongs_to_the_class_of_the_spec() -> None:
     assert type(shoal.make_spec("CartPole-v0")).gen_config().max_episode_steps == 200
     assert type(pickle.loads(pickle.dumps(spec))) is kind
     assert other.config == kind.gen_config()._replace(batch_size=1, base_path=other.config.base_path)
+
+
+def test_the_class_of_a_spec_makes_specs_of_configs(make: Any) -> None:
+    spec = shoal.make_spec("CartPole-v1", num_envs=4, engine="serial", sutton_barto_reward=True)
+    kind = type(spec)
+    assert kind(spec.config).config == spec.config
+    own = kind(kind.gen_config(num_envs=2, seed=12, engine="serial"))
+    assert (type(own), own.config.num_envs, own.config.batch_size) == (kind, 2, 2)
+    assert pickle.loads(pickle.dumps(own)).config == own.config
+    with type(make())(own) as pool:
+        np.testing.assert_array_equal(pool.reset()[0], first_obs(make, num_envs=2, seed=12))
+    for cls, config in ((kind, {}), (kind, "CartPole-v1"), (shoal.EnvSpec, spec.config)):
+        with pytest.raises(WrongType, match="expected a config"):
+            cls(config)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "given"),
+    [
+        ("CartPole-v1", {"num_envs": 3, "seed": [5, 1, 9]}),
+        ("Ant-v4", {"healthy_z_min": 0.3, "use_contact_force": True}),
+        ("HumanoidStandup-v2", {"contact_cost_max": 5.0}),
+        ("Pusher-v4", {"ctrl_cost_weight": 0.3}),
+        ("WalkerWalk-v1", {"frame_stack": 2}),
+        ("FrozenLake-v1", {"size": 8}),
+    ],
+)
+def test_a_config_can_be_given_back(make: Any, task_id: str, given: dict[str, Any]) -> None:
+    for library in ("mujoco.batch", "dm_control"):
+        pytest.importorskip(library)
+    pool = make(task_id, engine="auto", **given)
+    assert make(task_id, **pool.config).config == pool.config
+
+
+def test_names_of_one_option_have_to_agree() -> None:
+    pytest.importorskip("mujoco.batch")
+    alike = {"healthy_z_min": 0.3, "healthy_z_max": 0.9, "healthy_z_range": (0.3, 0.9)}
+    assert shoal.make_spec("Ant-v4", **alike).config.healthy_z_range == (0.3, 0.9)
+    for other in ((0.3, 1.0), (0.3,), (0.3, 0.9, 1.0), None):
+        with pytest.raises(ArgumentError, match=r"healthy_z_m.. and healthy_z_range were both given"):
+            shoal.make_spec("Ant-v4", **{**alike, "healthy_z_range": other})
+    with pytest.raises(ArgumentError, match="use_contact_force and use_contact_forces were both given"):
+        shoal.make_spec("Ant-v4", use_contact_force=True, use_contact_forces=False)
 
 
 def test_tasks_of_one_name_do_not_share_a_config() -> None:

@@ -602,6 +602,8 @@ def test_pictures_have_the_size_that_was_asked_for(make: Any) -> None:
     np.testing.assert_array_equal(small.render()[0], original[1::2, 1::2])
     large = make(Drawing, render_mode="rgb_array", render_width=12)
     np.testing.assert_array_equal(large.render()[0], original.repeat(2, axis=1))
+    whole = make(Drawing, render_mode="rgb_array", render_width=0, render_height=0)
+    np.testing.assert_array_equal(whole.render()[0], original)
 
 
 def test_pictures_show_the_env_that_was_chosen(make: Any) -> None:

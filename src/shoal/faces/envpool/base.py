@@ -73,6 +73,8 @@ class EnvPool:
         self._given = spec.observation_form.given
         # How many batches may have to be received before that of the next step.
         self._ahead = 0
+        # Whether a batch without rows is due, for a send for nobody; it comes when nothing is under way.
+        self._is_empty_due = False
         # Actions of type ``_exact`` are passed on as they are; those of type ``_narrow`` fit into it.
         tree = self.pool.spec.action
         is_plain = tree.is_single and not self.is_async and not self.pool.spec.players
@@ -115,7 +117,7 @@ class EnvPool:
             return self._reset_result(self._source.latest([]))
         batch = self._source.reset(unsigned(seed, env_id, self.num_envs), options or None, env_id)
         if env_id is None:
-            self._ahead = 0
+            self._ahead, self._is_empty_due = 0, False
         return self._reset_result(batch)
 
     def step(self, action: Any, env_id: Ids = None) -> Any:
@@ -145,9 +147,11 @@ class EnvPool:
         """
         try:
             actions, ids = self._actions(action, env_id)
-            if not _is_nobody(ids, actions):
-                self._source.send(actions, ids)
-                self._ahead += 1
+            if _is_nobody(ids, actions):
+                self._is_empty_due = True
+                return
+            self._source.send(actions, ids)
+            self._ahead += 1
         except WrongShape as error:
             raise in_envpools_words(error) from None
 
@@ -176,14 +180,17 @@ class EnvPool:
             batch = self._source.recv(timeout, min_batch, max_wait)
         except NothingInFlight:
             self._ahead = 0
-            raise
+            if not self._is_empty_due:
+                raise
+            self._is_empty_due = False
+            batch = self._source.latest([])
         self._ahead = max(0, self._ahead - 1)
         return self._received_reset(batch, return_info) if reset else self._step_result(batch)
 
     def async_reset(self) -> None:
         """Start resetting all envs; ``recv`` returns their rows. Whatever was under way is dropped."""
         self._source.async_reset()
-        self._ahead = 1
+        self._ahead, self._is_empty_due = 1, False
 
     def render(self, env_ids: int | Sequence[int] | None = None, camera_id: int | None = None) -> Any:
         """Pictures of envs, ``uint8 [len(env_ids), height, width, 3]``; of ``render_env_id`` by default.

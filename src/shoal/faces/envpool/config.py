@@ -87,6 +87,7 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
     render_defaults = {f"render_{name}": value for name, value in vars(Rendering()).items()}
     render_defaults["from_pixels"] = False
     options, takes_any = task.options()
+    unset = {name for name, default in options.items() if default is None}
     fixed = {name: value for name, value in dialect.FIXED.items() if task.is_native and name in options}
     if task.is_native:
         given = dialect.own_options(task.env, options, given)
@@ -101,9 +102,12 @@ def read(task: Task, given: Mapping[str, Any]) -> Settings:
     options = {name: value for name, value in options.items() if name not in common and name not in render_defaults}
     if not takes_any:
         _refuse_unknown(task.id, given, [*common, *render_defaults, *options])
-    config = _checked({**common, **{name: given[name] for name in given if name in common}}, set(given))
+    config = _checked({**common, **{name: given[name] for name in given if name in common}})
     rest = {name: value for name, value in given.items() if name not in common and name not in render_defaults}
-    rest = {name: _like(options.get(name), value) for name, value in rest.items()}
+    # None for an option that is None anyway says nothing, and an env may inherit such an option without taking it.
+    rest = {
+        name: _like(options.get(name), value) for name, value in rest.items() if value is not None or name not in unset
+    }
     told = {name: value for name, value in rest.items() if value is not None or name not in options}
     shown = {name: value for name, value in {**options, **told}.items() if value is not inspect.Parameter.empty}
     rendering = _rendering({**render_defaults, **{k: v for k, v in given.items() if k in render_defaults}}, config)
@@ -139,7 +143,7 @@ def _refuse_unknown(task_id: str, given: Mapping[str, Any], known: Sequence[str]
             raise WrongType(f"{task_id} got an unexpected keyword argument {name!r}{hint}")
 
 
-def _checked(config: dict[str, Any], given: set[str]) -> dict[str, Any]:
+def _checked(config: dict[str, Any]) -> dict[str, Any]:
     for name in ("num_envs", "batch_size", "num_threads", "max_num_players", "thread_affinity_offset"):
         config[name] = _integer(name, config[name])
     count = config["num_envs"]
@@ -155,7 +159,7 @@ def _checked(config: dict[str, Any], given: set[str]) -> dict[str, Any]:
             raise WrongSetting(f"{name}: expected {wanted}, got {config[name]}")
     config["batch_size"] = config["batch_size"] or count
     config["base_path"] = _path("base_path", config["base_path"])
-    config["seed"], config["env_seed"] = _seeds(config["seed"], config["env_seed"], given, count)
+    config["seed"], config["env_seed"] = _seeds(config["seed"], config["env_seed"], count)
     config["gym_reset_return_info"] = bool(config["gym_reset_return_info"])
     limit = NO_LIMIT if config["max_episode_steps"] is None else config["max_episode_steps"]
     config["max_episode_steps"] = _integer("max_episode_steps", limit)
@@ -183,24 +187,21 @@ def _path(name: str, value: Any) -> str:
     return os.fsdecode(value)
 
 
-def _seeds(seed: Any, env_seed: Any, given: set[str], num_envs: int) -> tuple[int, list[int]]:
-    """``seed`` and ``env_seed`` as the config shows them: only one of the two has the seeds."""
+def _seeds(seed: Any, env_seed: Any, num_envs: int) -> tuple[int, list[int]]:
+    """``seed`` and ``env_seed`` as the config shows them; where both have seeds, those of ``env_seed`` count."""
     if not _is_list(env_seed):
         raise WrongType(f"env_seed: expected one seed per env, got {env_seed!r}")
     if _is_list(seed):
-        if len(env_seed):
+        if np.size(env_seed):
             raise WrongSetting("seed: a list of seeds and env_seed were both given")
         return 0, _seed_list("seed", seed, num_envs)
-    if len(env_seed):
-        if "seed" in given:
-            raise WrongSetting("seed and env_seed were both given: one of them is enough")
-        return seed, _seed_list("env_seed", env_seed, num_envs)
     # The config shows the seed that was drawn, so that a run can be repeated.
-    return (entropy() >> 1 if seed is None else _seed(seed)), []
+    single = entropy() >> 1 if seed is None else _seed(seed)
+    return single, _seed_list("env_seed", env_seed, num_envs) if np.size(env_seed) else []
 
 
 def _is_list(seeds: Any) -> bool:
-    return not isinstance(seeds, str) and (isinstance(seeds, Sequence) or np.ndim(seeds) > 0)
+    return not isinstance(seeds, str) and (isinstance(seeds, (Sequence, np.ndarray)) or np.ndim(seeds) > 0)
 
 
 def _seed_list(name: str, seeds: Any, num_envs: int) -> list[int]:
@@ -248,8 +249,8 @@ def _rendering(options: Mapping[str, Any], config: Mapping[str, Any]) -> Renderi
         raise ArgumentError(f"render_env_id: the pool has envs 0 to {config['num_envs'] - 1}, got {env_id}")
     sizes: dict[str, int | None] = {}
     for name in ("render_width", "render_height"):
-        size = options[name]
-        if size is not None and _integer(name, size) < 1:
-            raise ArgumentError(f"{name}: expected at least 1, got {size}")
-        sizes[name.removeprefix("render_")] = size
+        size = 0 if options[name] is None else _integer(name, options[name])
+        if size < 0:
+            raise ArgumentError(f"{name}: expected at least 1, or 0 for the env's own, got {size}")
+        sizes[name.removeprefix("render_")] = size or None
     return Rendering(mode, env_id, camera_id=options["render_camera_id"], **sizes)

@@ -62,24 +62,40 @@ def _by_itself(kind: Any, name: str) -> Any:
 def own_options(kind: Any, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Options under the names that the kind of env has for them.
 
+    A config has an option under all its names, and ``make`` takes a whole config.
+
     Raises:
-        ArgumentError: If one is given under two names.
+        ArgumentError: If one has different values under its names.
     """
     own = dict(given)
     for alias, name in kind.option_aliases.items():
         if alias in own and alias not in options:
-            _refuse_both(own, alias, name)
-            own[name] = own.pop(alias)
+            value = own.pop(alias)
+            if name in own:
+                _check_alike(alias, value, name, own[name])
+            own[name] = value
     for name, default in options.items():
-        stem = name.removesuffix(_RANGE)
-        ends = [f"{stem}_min", f"{stem}_max"]
-        if name.endswith(_RANGE) and isinstance(default, (list, tuple)) and any(end in own for end in ends):
-            for end in ends:
-                _refuse_both(own, end, name)
-            own[name] = tuple(own.pop(end, value) for end, value in zip(ends, default, strict=True))
+        if name.endswith(_RANGE) and isinstance(default, (list, tuple)):
+            _join_ends(own, name, default)
     return own
 
 
-def _refuse_both(given: Mapping[str, Any], alias: str, name: str) -> None:
-    if alias in given and name in given:
-        raise ArgumentError(f"{alias} and {name} were both given: they are the same")
+def _join_ends(own: dict[str, Any], name: str, default: Any) -> None:
+    """Put the ends of a range, if they were given, where the range belongs."""
+    stem = name.removesuffix(_RANGE)
+    ends = [f"{stem}_min", f"{stem}_max"]
+    given = {end: own.pop(end) for end in ends if end in own}
+    if not given:
+        return
+    whole = own.get(name, default)
+    is_range = isinstance(whole, (list, tuple)) and len(whole) == len(ends)
+    values = dict(zip(ends, whole, strict=True)) if is_range else {}
+    if name in own:
+        for end, value in given.items():
+            _check_alike(end, value, name, values.get(end))
+    own[name] = tuple({**values, **given}.values())
+
+
+def _check_alike(alias: str, value: Any, name: str, other: Any) -> None:
+    if not np.array_equal(value, other):
+        raise ArgumentError(f"{alias} and {name} were both given, with different values: they are the same")

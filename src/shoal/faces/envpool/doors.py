@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shoal.faces.envpool.gymnasium import GymnasiumEnvPool
 
 ENV_TYPES = ("dm", "gym", "gymnasium")
+_SEEDS = {"seed", "env_seed"}
 
 
 def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
@@ -31,7 +32,7 @@ def make(task_id: Any, env_type: str = "gymnasium", **config: Any) -> Any:
             - ``batch_size``: rows per ``recv``. Smaller than ``num_envs``, it makes the pool asynchronous.
             - ``num_threads``: workers; 0 leaves the number to shoal.
             - ``seed``: one int (env ``i`` gets ``seed + i``), one seed per env, or None for a fresh one; 42 by default.
-              ``env_seed`` is the same with one seed per env.
+              ``env_seed`` is the same with one seed per env, and counts where both are given.
             - ``max_episode_steps``, ``reward_threshold``: in place of the task's own.
             - ``thread_affinity_offset``: the first CPU to pin workers to; -1 pins none.
             - ``autoreset``: ``"next_step"`` as in EnvPool, ``"same_step"``, which has the last observations in
@@ -122,7 +123,10 @@ def make_spec(task_id: Any, **config: Any) -> EnvSpec:
 
 def _spec(task_id: Any, config: dict[str, Any], *, reset_returns_info: bool) -> EnvSpec:
     if isinstance(task_id, EnvSpec):
-        return EnvSpec(task_id.found, {**task_id.given, **config}, reset_returns_info)
+        # New seeds, in whichever form, take the place of those that the spec has.
+        replaced = _SEEDS if config.keys() & _SEEDS else set()
+        kept = {name: value for name, value in task_id.given.items() if name not in replaced}
+        return EnvSpec(task_id.found, {**kept, **config}, reset_returns_info)
     task = envpool_task(task_id) if config.get("engine") == "envpool" else find(task_id)
     return EnvSpec(task, config, reset_returns_info)
 

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 
 from shoal.adapters import adapt, describe
 from shoal.envs.box2d import is_box2ds
-from shoal.errors import ArgumentError
+from shoal.errors import ArgumentError, WrongType
 from shoal.faces.envpool.arrayspec import INT32, ArraySpec, Form, describe_leaf, form_of, named_leaves
 from shoal.faces.envpool.config import Settings, read
 from shoal.faces.envpool.dialect import info_types
@@ -66,7 +66,7 @@ class EnvSpec:
         settings: The same arguments, checked and completed.
 
     Args:
-        found: The task to make.
+        found: The task to make; or for the class of a task, as in EnvPool, a config of its ``gen_config`` alone.
         given: Keyword arguments of ``make``.
         reset_returns_info: The value of ``gym_reset_return_info`` if it is not given.
     """
@@ -74,11 +74,13 @@ class EnvSpec:
     task: Task
     gen_config: Any = _ConfigType()
 
-    def __new__(cls, found: Task, given: Mapping[str, Any], reset_returns_info: bool = True) -> EnvSpec:
+    def __new__(cls, found: Any, given: Mapping[str, Any] | None = None, reset_returns_info: bool = True) -> EnvSpec:
         """A spec of the class that belongs to the task."""
+        found, given = cls._read(found, given)
         return super().__new__(_class_of(found.serving(given.get("engine", "auto"), given)))
 
-    def __init__(self, found: Task, given: Mapping[str, Any], reset_returns_info: bool = True) -> None:
+    def __init__(self, found: Any, given: Mapping[str, Any] | None = None, reset_returns_info: bool = True) -> None:
+        found, given = self._read(found, given)
         self.found = found
         self.settings: Settings = read(self.task, {"gym_reset_return_info": reset_returns_info, **given})
         self.given = dict(given)
@@ -86,6 +88,16 @@ class EnvSpec:
         if given.get("seed", 0) is None:
             # Every other pool made from this spec, in whatever process, gets the seed that was drawn.
             self.given["seed"] = self.settings.config["seed"]
+
+    @classmethod
+    def _read(cls, found: Any, given: Mapping[str, Any] | None) -> tuple[Task, Mapping[str, Any]]:
+        """A task and keyword arguments; both from a config, if that is all there is."""
+        if given is not None:
+            return found, given
+        if cls is EnvSpec or not hasattr(found, "_asdict"):
+            raise WrongType(f"{cls.__name__}: expected a config of the gen_config of a task's class, got {found!r}")
+        names = {_field(name): name for name in read(cls.task, {}).config}
+        return cls.task, {names.get(field, field): value for field, value in found._asdict().items()}
 
     def __reduce__(self) -> tuple[type[EnvSpec], tuple[Any, ...]]:
         return EnvSpec, (self.found, self.given, self._reset_returns_info)
@@ -279,7 +291,11 @@ def _config_type(fields: tuple[str, ...], defaults: Iterable[Any] = ()) -> Any:
 
 
 def _fields(config: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(name.replace(".", "_") for name in config)
+    return tuple(_field(name) for name in config)
+
+
+def _field(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _describe_field(field: Field) -> ArraySpec:
