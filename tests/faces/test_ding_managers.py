@@ -214,6 +214,19 @@ def test_keywords_of_a_reset_are_used_again(form: Any, launched: Any) -> None:
     assert manager.stat == [None, "b"]
 
 
+@pytest.mark.parametrize("wrong", [{0: {"stat": "c"}, 1: 5}, {1: "stat"}, [{}, {}]])
+def test_what_are_no_keywords_is_refused_and_forgotten(form: Any, launched: Any, wrong: Any) -> None:
+    manager = launched(form, launch=False)
+    with pytest.raises(AssertionError, match="reset_param: expected"):
+        manager.launch(wrong)
+    manager.launch({0: {"stat": "a"}, 1: None})
+    with pytest.raises(AssertionError, match="reset_param: expected"):
+        manager.reset(wrong)
+    assert manager.resets == [1, 1], "nobody was reset"
+    manager.reset()
+    assert manager.stat == ["a", None]
+
+
 def test_an_env_of_no_such_id_is_told_apart(form: Any, launched: Any) -> None:
     manager = launched(form)
     for use in (lambda: manager.step({7: 0}), lambda: manager.reset({7: {}}), lambda: manager.seed({7: 1})):
@@ -250,6 +263,27 @@ def test_a_seed_may_be_left_out(form: Any, launched: Any) -> None:
             manager.seed(wrong)
 
 
+class Moody(gymnasium.spaces.Discrete):
+    """A space that takes no seeds."""
+
+    def seed(self, seed: Any = None) -> Any:
+        raise NotImplementedError("no seeds here")
+
+
+class MoodyTally(Tally):
+    def __init__(self, index: int, length: int) -> None:
+        super().__init__(index, length)
+        self.action_space = Moody(4)
+
+
+@every_form
+def test_seeds_are_for_envs_whatever_the_action_space_makes_of_them(form: Any, launched: Any) -> None:
+    manager = launched(form, env=MoodyTally, launch=False)
+    manager.seed(5)
+    manager.launch()
+    assert manager.seeds == [[(5, "not given")], [(6, "not given")]]
+
+
 class BuildsOnce(Tally):
     """Only the env to look at can be built."""
 
@@ -284,7 +318,10 @@ def test_an_env_that_cannot_be_seeded_goes_on_without(form: Any, launched: Any, 
         assert "no seeding here" in caplog.text
 
 
-@pytest.mark.parametrize(("wrong", "kind"), [([1], AssertionError), ("seven", TypeError), (1.5, TypeError)])
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [([1], AssertionError), ("seven", TypeError), (1.5, TypeError), (-1, ValueError), ({1: -1}, ValueError)],
+)
 def test_what_is_no_seed_is_refused(form: Any, launched: Any, wrong: Any, kind: Any) -> None:
     with pytest.raises(kind, match="seed"):
         launched(form, launch=False).seed(wrong)
@@ -304,6 +341,23 @@ def test_attributes_are_those_of_every_env(form: Any, launched: Any) -> None:
     assert [draw().max() for draw in manager.render] == [0, 0]
     assert manager.reward_shaping(1, [1.0]) == [2.0]
     assert {i: image.shape for i, image in manager.ready_imgs.items()} == {0: (2, 2, 3), 1: (2, 2, 3)}
+
+
+class Unmeasured(Tally):
+    @property
+    def temperature(self) -> float:
+        raise ZeroDivisionError("not measured yet")
+
+    def render(self, mode: str = "rgb_array") -> Any:
+        raise ZeroDivisionError("too dark")
+
+
+def test_what_asking_an_env_raises_is_of_its_own_class_too(form: Any, launched: Any) -> None:
+    manager = launched(form, env=Unmeasured)
+    for ask in (lambda: manager.temperature, lambda: manager.ready_imgs, lambda: manager.render[1]()):
+        with pytest.raises(ZeroDivisionError, match=r"env [01]"):
+            ask()
+    assert list(manager.ready_obs) == [0, 1]
 
 
 class Plainly(Tally):
@@ -1086,20 +1140,30 @@ class Pair(Tally):
     """Two agents, each with an info of its own."""
 
     def step(self, action: Any) -> Any:
-        timestep = super().step(0 if action == 3 else action)
-        return timestep._replace(info=[{"agent": 0, "abnormal": action == 3}, {"agent": 1}])
+        timestep = super().step(0)
+        return timestep._replace(info=[{"agent": i, "abnormal": action == 2 + i} for i in range(2)])
 
 
 @every_form
-def test_infos_of_several_agents_are_passed_on(form: Any, launched: Any) -> None:
+@pytest.mark.parametrize("action", [2, 3])
+def test_infos_of_several_agents_are_passed_on(form: Any, launched: Any, action: int) -> None:
     manager = launched(form, (2, 3), env=Pair, auto_reset=False)
     timesteps = manager.step({0: 0, 1: 0})
     assert [own["agent"] for own in timesteps[0].info] == [0, 1]
-    last = manager.step({0: 0, 1: 3})
+    last = manager.step({0: 0, 1: action})
     assert last[0].done
     assert (last[0].terminated, last[0].truncated) == (True, False)
     assert manager.env_state_done(1) is False
-    assert 1 not in manager.ready_obs, "what the first agent calls abnormal is so for the env"
+    assert 1 not in manager.ready_obs, "what one of its agents calls abnormal is so for the env"
+
+
+@every_form
+def test_what_any_agent_calls_abnormal_is_left_to_the_caller(form: Any, launched: Any) -> None:
+    manager = launched(form, (1, 99), env=Pair)
+    run(manager, 4)
+    before = manager.resets
+    assert manager.step({0: 3, 1: 0})[0].done
+    assert manager.resets == before
 
 
 class Named(Tally):

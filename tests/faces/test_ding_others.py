@@ -114,6 +114,24 @@ def test_dicts_are_trees(form: Any, keep: Any) -> None:
     assert manager.ready_obs[0].k.tolist() == [1]
 
 
+class Talkative(Tally):
+    def step(self, action: Any) -> Any:
+        info = {"won by": None, "note": "text", "moves": [[1], [1, 2]], "seats": ["a", "b"], "more": {"note": "t"}}
+        return super().step(action)._replace(info=info)
+
+
+@V2
+def test_of_an_info_only_text_is_left_out(form: Any, keep: Any) -> None:
+    manager = keep(form(tallies(9, env=Talkative), form.default_config()))
+    manager.launch()
+    info = manager.step([0])[0].info
+    assert set(info) == {"won_by", "moves", "seats", "more"}
+    assert info.won_by.item() is None
+    assert info.moves.item() == [[1], [1, 2]]
+    assert info.seats.tolist() == ["a", "b"]
+    assert not info.more
+
+
 @V2
 def test_nobody_ready_is_no_rows(form: Any, keep: Any) -> None:
     cfg = form.default_config()
@@ -386,6 +404,48 @@ def test_after_a_reset_everybody_is_ready_whatever_the_size_of_a_batch(keep: Any
     assert all(abs(obs[1]) < 0.06 for obs in manager.ready_obs.values()), "nobody has been pushed"
 
 
+def test_envs_by_id_take_seeds_as_all_managers_do(keep: Any) -> None:
+    def begun_with(seed: Any) -> Any:
+        cfg = PoolEnvManager.default_config()
+        cfg.update(env_id="CartPole-v1", env_num=2, batch_size=2, engine="serial")
+        manager = keep(PoolEnvManager(cfg))
+        manager.seed(seed)
+        manager.launch()
+        return [obs.tolist() for obs in manager.ready_obs.values()]
+
+    same = begun_with(5)
+    for seed in ([5, 6], (5, 6), np.array([5, 6]), {0: 5, 1: 6}):
+        assert begun_with(seed) == same
+    assert begun_with({1: 6})[1] == same[1]
+    for wrong, kind in [("5", TypeError), (None, TypeError), ([5], AssertionError), ({2: 5}, KeyError)]:
+        with pytest.raises(kind, match=r"seed|no env"):
+            begun_with(wrong)
+
+
+class Explosive(gymnasium.Env[Any, Any]):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1 / (1 - int(action)), False, False, {}
+
+
+def test_what_an_env_by_id_raises_is_of_its_own_class_too(keep: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gymnasium.envs.registration.EnvSpec("Explosive-v0", entry_point=Explosive)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    cfg = PoolEnvManager.default_config()
+    cfg.update(env_id=spec.id, env_num=2, batch_size=2, engine="serial")
+    manager = keep(PoolEnvManager(cfg))
+    manager.launch()
+    with pytest.raises(ZeroDivisionError, match="env 1"):
+        manager.step({0: 0, 1: 1})
+    manager.reset()
+    assert sorted(manager.step({0: 0, 1: 0})) == [0, 1]
+
+
 def test_compiled_envs_by_id(keep: Any) -> None:
     pytest.importorskip("numba")
     cfg = PoolEnvManager.default_config()
@@ -461,6 +521,27 @@ def test_nervex_lists_without_ids_and_dicts_with(nx: Any) -> None:
     assert not nx.all_done
     nx.step([0], env_id=[0])
     assert nx.k == [3, 0, 2], "an env may be stepped past its end"
+
+
+class NxTeam(NxEnv):
+    """Two agents, the second of which is done a step later."""
+
+    def step(self, action: Any) -> Any:
+        timestep = super().step(action)
+        flags = [self.k >= self.length, self.k > self.length]
+        return timestep._replace(done=action(flags))
+
+
+@pytest.mark.parametrize("form", [nervex.BaseEnvManager, nervex.SubprocessEnvManager], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("flags", [list, np.array])
+def test_nervex_an_episode_is_over_when_it_is_for_all_agents(form: Any, flags: Any, keep: Any) -> None:
+    nx = keep(form(NxTeam, [{"name": "n", "length": 1}], 1))
+    nx.reset()
+    (of_agents,) = nx.step([flags]).done
+    assert [*of_agents] == [True, False]
+    assert nx.env_done == {0: False}
+    nx.step([flags])
+    assert nx.all_done is True
 
 
 def test_nervex_seeds_at_once_and_attributes_that_are_not_there(nx: Any) -> None:

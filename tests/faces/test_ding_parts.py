@@ -85,6 +85,75 @@ def test_the_return_is_of_the_rewards_as_they_are_where_it_is_counted() -> None:
     assert end_of(env_wrapper=[clip, count]) == (-1.0, -2.0)
 
 
+class Photographed(Plain):
+    """Rewards are 1, 2, 3, 4; pictures have three colours, the first of which is the step."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (4, 5, 3), np.uint8)
+
+    def picture(self) -> Any:
+        made = np.zeros((4, 5, 3), np.uint8)
+        made[..., 0] = 51 * self.k
+        return made
+
+    def reset(self, **wishes: Any) -> Any:
+        super().reset(**wishes)
+        return self.picture(), {}
+
+    def step(self, action: Any) -> Any:
+        self.k += 1
+        return self.picture(), float(self.k), False, self.k >= 4, {}
+
+
+def played(*parts: dict[str, Any]) -> tuple[DingEnvWrapper, list[Any]]:
+    """An env with these wrappers, and the timesteps of an episode."""
+    env = DingEnvWrapper(Photographed(), {"env_wrapper": parts})
+    first = env.reset()
+    assert env.observation_space.contains(first)
+    timesteps = [env.step(0)]
+    while not timesteps[-1].done:
+        timesteps.append(env.step(0))
+    assert all(env.observation_space.contains(timestep.obs) for timestep in timesteps)
+    return env, timesteps
+
+
+def test_wrappers_that_repeat_and_delay() -> None:
+    _, twice = played({"type": "action_repeat", "kwargs": {"action_repeat": 3}})
+    assert [t.reward.item() for t in twice] == [6.0, 4.0], "the episode ends within the second"
+    assert [t.obs[0, 0, 0] for t in twice] == [153, 204]
+    _, late = played({"type": "delay_reward", "kwargs": {"delay_reward_step": 3}})
+    assert [t.reward.item() for t in late] == [0.0, 0.0, 6.0, 4.0]
+    assert late[-1].info["eval_episode_return"].tolist() == [10.0]
+    assert [t.reward.item() for t in played({"type": "delay_reward"})[1]] == [1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(errors.WrongSetting, match="action_repeat"):
+        played({"type": "action_repeat", "kwargs": {"action_repeat": 0}})
+
+
+def test_wrappers_that_show_something_else() -> None:
+    env, timesteps = played({"type": "scaled_float_frame"}, {"type": "obs_transpose"})
+    assert env.observation_space == gymnasium.spaces.Box(0, 1, (3, 4, 5), np.float32)
+    assert timesteps[1].obs[0].tolist() == [[np.float32(0.4)] * 5] * 4
+    env, timesteps = played({"type": "static_obs_norm", "kwargs": {"mean": 51.0, "std": 20.0}})
+    assert env.observation_space.dtype == np.float32
+    assert [t.obs[0, 0, 0] for t in timesteps] == [0.0, np.float32(2.55), 3.0, 3.0]
+
+
+@pytest.mark.parametrize("reward", [np.array([2.0]), np.array(2.0), np.array([[2.0]]), np.float32(2), 2])
+@pytest.mark.parametrize("env_wrapper", ["default", ["eval_episode_return", "max_and_skip"], ["clip_reward"]])
+def test_rewards_may_be_arrays_of_one_number(reward: Any, env_wrapper: Any) -> None:
+    class Boxed(Plain):
+        def step(self, action: Any) -> Any:
+            obs, _, *rest = super().step(action)
+            return obs, reward, *rest
+
+    wrappers = env_wrapper if isinstance(env_wrapper, str) else [{"type": name} for name in env_wrapper]
+    env = DingEnvWrapper(Boxed(), cfg={"env_wrapper": wrappers, "rew_clip": True})
+    env.reset()
+    while not (last := env.step(0)).done:
+        pass
+    assert (last.reward.shape, last.reward.dtype) == ((1,), np.float32)
+    assert last.info["eval_episode_return"].tolist() == [2.0 if env_wrapper == ["clip_reward"] else 4.0]
+
+
 def test_an_env_that_writes_over_its_observation_changes_no_earlier_one() -> None:
     class Reusing(Plain):
         observation_space = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
@@ -722,6 +791,7 @@ def test_registries_take_classes_in_several_ways() -> None:
         registry.register("x", Plain)
     registry.register("x", Plain, force_overwrite=True)
     assert isinstance(registry.build("x"), Plain)
+    assert set(registry.query()) == {"x", "Plain"}
     with pytest.raises(KeyError, match="absent"):
         registry.get("absent")
 

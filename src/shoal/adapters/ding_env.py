@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from shoal.adapters.ding_timestep import FIELDS, TRUNCATED, BaseEnvTimestep, told_by
+from shoal.adapters.ding_timestep import FIELDS, TRUNCATED, BaseEnvTimestep, is_abnormal, told_by
 from shoal.errors import ArgumentError, SpecError
 from shoal.spec import SpaceTree
 
@@ -284,7 +284,7 @@ class DingEnv:
             return obs, number, False, False, info
         told = told_by(timestep.info)
         truncated = bool(told.get(TRUNCATED, False))
-        self.leaves_end = bool(told.get("abnormal", False))
+        self.leaves_end = is_abnormal(timestep.info)
         return obs, number, not truncated, truncated, dict(info)
 
     def _unusual(self, timestep: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -297,7 +297,7 @@ class DingEnv:
                 f"step must return a namedtuple with {', '.join(FIELDS)}, got {type(timestep).__name__} ({error})"
             ) from error
         truncated = done and bool(info.get(TRUNCATED, False))
-        self.leaves_end = bool(info.get("abnormal", False))
+        self.leaves_end = is_abnormal(timestep.info)
         return obs, 0.0, done and not truncated, truncated, {**info, ASIDE: {"timestep": timestep}}
 
     def _set_aside(self, timestep: Any) -> tuple[Any, float, dict[str, Any]]:

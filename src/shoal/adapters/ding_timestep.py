@@ -43,3 +43,14 @@ def told_by(info: Any) -> Mapping[str, Any]:
     """
     first = info[0] if isinstance(info, (list, tuple)) and info else info
     return first if isinstance(first, Mapping) else {}
+
+
+def is_abnormal(info: Any) -> bool:
+    """Whether an env calls its timestep abnormal; where each agent has its own info, any of them may.
+
+    Example:
+        >>> is_abnormal({}), is_abnormal([{}, {"abnormal": True}])
+        (False, True)
+    """
+    infos = info if isinstance(info, (list, tuple)) else (info,)
+    return any(own.get("abnormal") for own in infos if isinstance(own, Mapping))

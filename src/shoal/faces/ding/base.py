@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
+import logging
 import weakref
 from collections.abc import Mapping
 from copy import deepcopy
@@ -10,14 +10,17 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shoal.errors import ManagerState, UnknownEnv, WrongSeed, WrongSetting
+from shoal.errors import ManagerState, UnknownEnv, WrongSetting
 from shoal.faces.ding.config import Config, Manners, Settings
 from shoal.faces.ding.core import Core
 from shoal.faces.ding.reference import Reference
+from shoal.faces.ding.seeds import seeds_by_env
 from shoal.faces.ding.states import EnvState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+_log = logging.getLogger("shoal")
 
 
 class BaseEnvManager:
@@ -203,8 +206,12 @@ class BaseEnvManager:
     def _prepare_launch(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None) -> None:
         if self._core.is_open:
             raise ManagerState("the env manager is open already: close() it first")
-        if reset_param is not None and set(reset_param) != set(range(self.env_num)):
-            raise WrongSetting(f"reset_param: expected one entry for each of {self.env_num} envs, got {[*reset_param]}")
+        if reset_param is not None:
+            if isinstance(reset_param, Mapping) and reset_param.keys() != self._core.states.keys():
+                raise WrongSetting(
+                    f"reset_param: expected one entry for each of {self.env_num} envs, got {[*reset_param]}"
+                )
+            self._check_reset_param(reset_param)
         spaces = (self.observation_space, self.action_space)
         self._core.launch(self._env_fn, spaces, self._replay_paths)
 
@@ -215,11 +222,23 @@ class BaseEnvManager:
             reset_param: Keywords for the reset of each env, which its automatic resets will use again.
         """
         self._check_open()
-        ids = range(self.env_num)
-        if reset_param is not None:
-            ids = [self._known(i) for i in reset_param]  # type: ignore[assignment]
-            self._core.reset_param.update(reset_param)
-        self._core.reset(ids)
+        self._core.reset(self._asked_for(reset_param))
+
+    def _asked_for(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None) -> list[int]:
+        """The envs to be reset, once it is noted with which keywords. If something is wrong, nothing is noted."""
+        if reset_param is None:
+            return [*range(self.env_num)]
+        self._check_reset_param(reset_param)
+        self._core.reset_param.update(reset_param)
+        return [*reset_param]
+
+    def _check_reset_param(self, reset_param: Mapping[int, Mapping[str, Any] | None]) -> None:
+        if not isinstance(reset_param, Mapping):
+            raise WrongSetting(f"reset_param: expected a dict of keywords by env id, got {type(reset_param).__name__}")
+        for i, keywords in reset_param.items():
+            self._known(i)
+            if not (keywords is None or isinstance(keywords, Mapping)):
+                raise WrongSetting(f"reset_param: expected a dict of keywords or None for env {i}, got {keywords!r}")
 
     def step(self, actions: Any) -> Any:
         """Step envs and return their timesteps, by their ids.
@@ -244,19 +263,19 @@ class BaseEnvManager:
         Raises:
             WrongSeed: If it is none of these.
             WrongSetting: If it is a list of the wrong length.
+            UnknownEnv: If it is for an env that does not exist.
         """
-        if isinstance(seed, list):
-            if len(seed) != self.env_num:
-                raise WrongSetting(f"seed: expected {self.env_num} seeds, one per env, got {len(seed)}")
-            seeds = {i: _int(own) for i, own in enumerate(seed) if own is not None}
-        elif isinstance(seed, dict):
-            seeds = {self._known(i): _int(own) for i, own in seed.items() if own is not None}
-        else:
-            first = _int(seed)
-            seeds = {i: first + i for i in range(self.env_num)}
+        seeds = seeds_by_env(seed, self.env_num)
         self._core.seeds.keep(seeds, dynamic_seed)
-        if seeds and hasattr(self.action_space, "seed"):
-            self.action_space.seed(next(iter(seeds.values())))
+        if seeds:
+            self._seed_action_space(next(iter(seeds.values())))
+
+    def _seed_action_space(self, seed: int) -> None:
+        """Have ``random_action`` follow from a seed, if its space can be seeded: seeds are for envs, not for spaces."""
+        try:
+            self.action_space.seed(seed)
+        except Exception:
+            _log.info("the action space takes no seed %d", seed, exc_info=True)
 
     def close(self) -> None:
         """End all envs. May be called twice; ``launch`` builds new ones."""
@@ -319,9 +338,3 @@ class BaseEnvManager:
     def __repr__(self) -> str:
         state = "open" if self._core.is_open else "closed"
         return f"{type(self).__name__}({self.env_num} envs, {state})"
-
-
-def _int(seed: Any) -> int:
-    if not isinstance(seed, numbers.Integral):
-        raise WrongSeed(f"seed: expected an int, or a list or a dict of ints, got {seed!r}")
-    return int(seed)

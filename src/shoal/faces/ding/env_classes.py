@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shoal.errors import UnknownKind, WrongSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import KeysView, Mapping
 
 Kind = TypeVar("Kind", bound=type[Any])
 
@@ -58,6 +58,10 @@ class Registry(dict[str, type[Any]]):
                 f"type: expected one of {sorted(self)}, got {name!r}. A module in import_names may register others"
             )
         return self[name]
+
+    def query(self) -> KeysView[str]:
+        """The names there are."""
+        return self.keys()
 
     def build(self, name: Any, *args: Any, **kwargs: Any) -> Any:
         """An object of the class with this name, made with these arguments."""

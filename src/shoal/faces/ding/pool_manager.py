@@ -12,7 +12,9 @@ from shoal.build import make_pool
 from shoal.errors import ManagerState, UnknownEnv, WrongSetting
 from shoal.faces.ding.config import Config
 from shoal.faces.ding.env import RETURN, BaseEnvTimestep
+from shoal.faces.ding.failures import either_class
 from shoal.faces.ding.runner import tells_of_fault
+from shoal.faces.ding.seeds import seeds_by_env
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +59,7 @@ class PoolEnvManager:
         self._batch_size = int(cfg.batch_size)
         if not 0 < self._batch_size <= self._env_num:
             raise WrongSetting(f"batch_size: expected 1 to {self._env_num} (env_num), got {self._batch_size}")
-        self._seed: int | list[int] | None = cfg.get("seed")
+        self._seed: int | list[int | None] | None = cfg.get("seed")
         self._pool: Pool | None = None
         self._ready: dict[int, Any] = {}
         self._returns_N = np.zeros(self._env_num)
@@ -95,13 +97,14 @@ class PoolEnvManager:
         seed, self._seed = self._seed, None
         pool.async_reset(seed)
         while len(self._ready) < self._env_num:
-            self._show(pool.recv())
+            self._show(self._receive(pool))
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
         """Send actions to envs, and return the timesteps of the envs that answer first.
 
         Raises:
             ManagerState: If the manager is closed, or one of the envs is not in ``ready_obs``.
+            FaultError: If an env failed, also under the class that it raised; ``reset`` makes all of them ready again.
         """
         pool = self._open()
         ids = [self._known(i) for i in actions]
@@ -115,7 +118,11 @@ class PoolEnvManager:
         pool.send(batch, ids)
         for i in ids:
             del self._ready[i]
-        return self._show(pool.recv())
+        return self._show(self._receive(pool))
+
+    def _receive(self, pool: Pool) -> Batch:
+        with either_class():
+            return pool.recv()
 
     def _show(self, batch: Batch) -> dict[int, BaseEnvTimestep]:
         infos, ids = dict(batch.infos), batch.env_id.tolist()
@@ -137,9 +144,15 @@ class PoolEnvManager:
             timesteps[i] = BaseEnvTimestep(obs, reward, terminated or truncated, info)
         return timesteps
 
-    def seed(self, seed: int | Sequence[int], dynamic_seed: bool | None = None) -> None:
-        """Keep seeds until the next reset of all envs; each episode then gets its own, which follows from these."""
-        self._seed = seed if isinstance(seed, (int, np.integer)) else list(seed)
+    def seed(self, seed: int | Sequence[int] | dict[int, int], dynamic_seed: bool | None = None) -> None:
+        """Keep seeds until the next reset of all envs; each episode then gets its own, which follows from these.
+
+        Raises:
+            WrongSeed: If it is no int, and no sequence or dict of them.
+            WrongSetting: If it is a sequence of the wrong length.
+        """
+        seeds = seeds_by_env(list(seed) if isinstance(seed, (tuple, np.ndarray)) else seed, self._env_num)
+        self._seed = [seeds.get(i) for i in range(self._env_num)]
 
     def close(self) -> None:
         """End all envs. May be called twice."""

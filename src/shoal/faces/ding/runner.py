@@ -17,6 +17,7 @@ from shoal.adapters.ding_timestep import TRUNCATED, told_by
 from shoal.build import make_pool
 from shoal.errors import RecvTimeout
 from shoal.faces.ding.env import BaseEnvTimestep
+from shoal.faces.ding.failures import either_class
 from shoal.spec import RawActions
 
 if TYPE_CHECKING:
@@ -224,11 +225,13 @@ class Runner:
 
     def read(self, name: str) -> list[Any]:
         """An attribute of every env."""
-        return list(self.pool.call("read", name))
+        with either_class():
+            return list(self.pool.call("read", name))
 
     def call(self, env_id: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a method of one env returns."""
-        return self.pool.call("call", name, args, kwargs, env_id=[env_id])[0]
+        with either_class():
+            return self.pool.call("call", name, args, kwargs, env_id=[env_id])[0]
 
     def seed(self, env_id: int, seed: int, dynamic_seed: bool | None) -> None:
         """Seed an env that goes on with its episode."""
@@ -236,7 +239,10 @@ class Runner:
 
     def pictures(self, ids: Sequence[int]) -> dict[int, Any]:
         """What envs look like."""
-        return dict(zip(ids, self.pool.call("picture", env_id=list(ids)), strict=True)) if ids else {}
+        if not ids:
+            return {}
+        with either_class():
+            return dict(zip(ids, self.pool.call("picture", env_id=list(ids)), strict=True))
 
     def failed(self, ids: Iterable[int]) -> list[int]:
         """Which of these envs have the fault that was just raised."""

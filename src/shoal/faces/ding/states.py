@@ -6,7 +6,7 @@ import logging
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from shoal.adapters.ding_timestep import told_by
+from shoal.adapters.ding_timestep import is_abnormal
 from shoal.errors import ManagerState, UnknownEnv
 from shoal.faces.ding.runner import tells_of_fault
 
@@ -103,7 +103,7 @@ class Progress:
     def note_end(self, env_id: int, timestep: Any) -> bool:
         """Note what a timestep means for its env; return whether the env is to be reset."""
         settings = self._settings
-        if told_by(timestep.info).get("abnormal"):
+        if is_abnormal(timestep.info):
             self.states[env_id] = EnvState.ERROR
             if not tells_of_fault(timestep.info):
                 return settings.spares_steps

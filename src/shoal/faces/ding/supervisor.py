@@ -137,8 +137,7 @@ class EnvSupervisor(BaseEnvManager):
             self._forget_answers()
             return
         self._check_open()
-        ids = range(self.env_num) if reset_param is None else [self._known(i) for i in reset_param]
-        self._core.reset_param.update(reset_param or {})
+        ids = self._asked_for(reset_param)
         self._core.await_resets(ids)  # each reset has an answer, and a new one would make another void
         self._core.begin_reset(ids)
         self._number(ids)
@@ -237,6 +236,6 @@ def _shown(progress: Progress, env_id: int, state: EnvState) -> EnvState:
 
 def _tree(env_id: int, timestep: Any) -> TreeArray:
     if not tells_of_fault(timestep.info):
-        return tree_timestep(env_id, timestep, only_numbers=False)
+        return tree_timestep(env_id, timestep, keeps_text=True)
     info = {"abnormal": np.array(True), "err": timestep.info["err"]}
     return TreeArray({"obs": None, "reward": None, "done": None, "info": info, "env_id": np.array(env_id)})

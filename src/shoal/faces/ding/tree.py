@@ -93,12 +93,12 @@ def tree_of(value: Any) -> Any:
     return None if value is None else np.asarray(value)
 
 
-def info_tree(info: Mapping[str, Any], *, only_numbers: bool = True) -> TreeArray:
-    """An info as arrays, under names that can be attributes.
+def info_tree(info: Mapping[str, Any], *, keeps_text: bool = False) -> TreeArray:
+    """An info as arrays, under names that can be attributes. What is no number is an array of objects.
 
     Args:
         info: The info.
-        only_numbers: Whether to leave out text and everything else that is no number.
+        keeps_text: Whether strings are kept too; if not, they are left out.
 
     Example:
         >>> info_tree({"TimeLimit.truncated": True, "9lives": 9, "note": "text"})
@@ -107,10 +107,20 @@ def info_tree(info: Mapping[str, Any], *, only_numbers: bool = True) -> TreeArra
     made: dict[str, Any] = {}
     for key, value in info.items():
         if isinstance(value, Mapping):
-            made[identifier(key)] = info_tree(value, only_numbers=only_numbers)
-        elif (array := np.asarray(value)).dtype.kind in "biufc" or not only_numbers:
-            made[identifier(key)] = array
+            made[identifier(key)] = info_tree(value, keeps_text=keeps_text)
+        elif keeps_text or not isinstance(value, str):
+            made[identifier(key)] = _array_of(value)
     return TreeArray(made)
+
+
+def _array_of(value: Any) -> np.ndarray[Any, Any]:
+    """A value as an array; one without dimensions around lists that do not fit together."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        around = np.empty((), object)
+        around[()] = value
+        return around
 
 
 def identifier(key: Any) -> str:

@@ -85,24 +85,24 @@ class SubprocessEnvManagerV2(ArrayForm, SyncSubprocessEnvManager):
     """``SyncSubprocessEnvManager`` with arrays."""
 
 
-def tree_timestep(env_id: int, timestep: Any, *, only_numbers: bool = True) -> TreeArray:
-    """A timestep as a tree of arrays; in its info, perhaps ``only_numbers``."""
+def tree_timestep(env_id: int, timestep: Any, *, keeps_text: bool = False) -> TreeArray:
+    """A timestep as a tree of arrays; its info has text only if asked for."""
     done = timestep.done
     return TreeArray.of(
         {
             "obs": tree_of(timestep.obs),
             "reward": tree_of(timestep.reward),
             "done": None if done is None else _FLAGS[bool(done)].copy(),
-            "info": _info(timestep.info, only_numbers) if timestep.info else TreeArray.of({}),
+            "info": _info(timestep.info, keeps_text) if timestep.info else TreeArray.of({}),
             "env_id": np.array(env_id),
         }
     )
 
 
-def _info(info: Any, only_numbers: bool) -> Any:
+def _info(info: Any, keeps_text: bool) -> Any:
     if isinstance(info, (list, tuple)):  # each agent has its own
-        return [info_tree(own, only_numbers=only_numbers) for own in info]
-    return info_tree(info, only_numbers=only_numbers)
+        return [info_tree(own, keeps_text=keeps_text) for own in info]
+    return info_tree(info, keeps_text=keeps_text)
 
 
 def is_by_id(actions: Any) -> bool:

@@ -15,7 +15,7 @@ from shoal.adapters.ding_timestep import TRUNCATED
 from shoal.errors import WrongActionType, WrongSetting
 from shoal.faces.ding.config import Config
 from shoal.faces.ding.env import RETURN, BaseEnv, BaseEnvTimestep
-from shoal.faces.ding.presets import wrappers_of
+from shoal.faces.ding.presets import as_number, wrappers_of
 from shoal.faces.ding.replay import Recorder, require_video
 
 _WORST_REWARD = -10.0
@@ -144,7 +144,8 @@ class DingEnvWrapper(BaseEnv):
             truncated = bool(done) and bool(info.get(TRUNCATED, False))
             terminated = bool(done) and not truncated
         terminated, truncated = bool(terminated), bool(truncated)
-        self._return += float(reward)
+        reward = as_number(reward)
+        self._return += reward
         if self._cfg.get("rew_clip"):
             reward = max(_WORST_REWARD, reward)
         done = terminated or truncated

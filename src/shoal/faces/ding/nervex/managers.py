@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from shoal.adapters.nervex_env import MakeNervexEnv
 from shoal.build import make_pool
 from shoal.errors import FaultError, ManagerState, UnknownEnv, WrongSetting
@@ -132,7 +134,7 @@ class BaseEnvManager:
         if ids:
             self._pool.send(keywords, ids)
         found = self._gather(ids)
-        self._env_done.update((i, bool(timestep.done)) for i, timestep in found.items())
+        self._env_done.update((i, _is_over(timestep.done)) for i, timestep in found.items())
         return self._packer.pack(timesteps=_shaped(found, env_id))
 
     def seed(self, seed: Sequence[Any], env_id: Sequence[int] | None = None) -> Any:
@@ -218,6 +220,11 @@ class SubprocessEnvManager(BaseEnvManager):
             self._packer.close()
         except Exception:
             _log.warning("close failed in the env that packs and unpacks", exc_info=True)
+
+
+def _is_over(done: Any) -> bool:
+    """Whether an episode is over; where each agent has its own flag, that is when it is over for all of them."""
+    return done if done.__class__ is bool else bool(np.all(done))
 
 
 def _shaped(found: Mapping[int, Any], env_id: Sequence[int] | None) -> Any:
