@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from tensor_envs import Adder, Story, Walk, assert_same
 
 from shoal.adapters.byte_rows import ByteRow, RowBuffer
-from shoal.adapters.tensordict_env import APPLY, LOOSE, NEXT_ROW, AnyObject, TensorDictEnv, Wish
+from shoal.adapters.tensordict_env import APPLY, LOOSE, NEXT_ROW, AnyObject, Wish
 from shoal.errors import ActionError, SpecError
 from shoal.faces.torchrl import EnvMetaData, GymEnv
 from shoal.faces.torchrl.batched.crossing import Traffic, crossings_of
+from shoal.faces.torchrl.batched.presets import PRESETS, PresetEnv
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DTYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -108,8 +112,12 @@ class Slot:
         self.env = env
         metas = [EnvMetaData.metadata_from_env(env)]
         (self.crossing,) = crossings = crossings_of(metas, **options)
-        self.traffic = Traffic(metas, crossings, None)
-        self.slot = TensorDictEnv(env, self.crossing)
+        self.traffic = Traffic(metas, crossings, None, "as_alike", self._hand_over)
+        self.slot = PresetEnv(env, self.crossing)
+
+    def _hand_over(self, ids: Sequence[int], presets: list[Any]) -> None:
+        assert list(ids) == [0]
+        self.slot.set_wrapper_attr(PRESETS, presets[0])
 
     def reset(self, **options: Any) -> Any:
         obs, info = self.slot.reset(options=options or None)

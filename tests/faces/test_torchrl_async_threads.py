@@ -267,6 +267,19 @@ def test_results_tell_what_was_sent_whatever_becomes_of_it(pool: Callable[..., A
     assert env.async_step_recv(env_index=0)["count"].tolist() == [0]
 
 
+def test_what_is_left_over_from_a_step_need_not_be_in_all_that_is_sent(pool: Callable[..., AsyncEnvPool]) -> None:
+    envs = pool([Counter] * 2)
+    stepped = envs.rand_step(envs.reset())
+    stepped["action"] = torch.ones_like(stepped["action"])
+    left_over, fresh = stepped[0], envs.step_mdp(stepped)[1]
+    fresh["action"] = torch.ones(1, dtype=torch.int64)
+    envs.async_step_send(left_over)
+    envs.async_step_send(fresh)
+    both = envs.async_step_recv(min_get=2)
+    assert both["count"].flatten().tolist() == [0, stepped["next", "count"][1].item()]
+    assert counts(both) == [int(count) + 1 for count in stepped["next", "count"].flatten()]
+
+
 def test_a_reset_returns_no_masks(pool: Callable[..., AsyncEnvPool]) -> None:
     env = pool([partial(Walk, batch_size=(2,))] * 2)
     td = env.rand_step(env.reset())["next"].exclude("reward")

@@ -13,10 +13,12 @@ from tensordict import TensorDict, TensorDictBase
 from torch import nn
 from torchrl_cases import BOOL, I64, Adder, Counter, TwoAgents, ints
 
+import shoal
 from shoal.errors import ArgumentError
 from shoal.faces.torchrl import (
     AutoResetEnv,
     Bounded,
+    Categorical,
     Composite,
     EnvBase,
     InitTracker,
@@ -220,6 +222,46 @@ def test_an_env_under_a_gymnasium_id() -> None:
     env.close()
 
 
+@pytest.mark.parametrize(("to_numpy", "kind"), [(False, torch.Tensor), (True, np.ndarray)])
+def test_gymnasium_gets_what_the_env_returns(to_numpy: bool, kind: type) -> None:
+    name = f"shoal-tests/Giving{kind.__name__}-v0"
+    Walker.register_gym(name)
+    options: dict[str, Any] = {"to_numpy": to_numpy, "transform": StepCounter(), "info_keys": ["told"], "limit": 1}
+    env = gymnasium.make(name, **options)
+    assert set(env.reset()[0]) == {"count", "step_count"}
+    obs, reward, terminated, truncated, info = env.step(np.zeros(2, np.float32))
+    for value in (obs["count"], reward, terminated, truncated, info["told"]):
+        assert isinstance(value, kind)
+        assert value.shape == (1,)
+    assert (reward.item(), terminated.item(), truncated.item()) == (1.0, True, False)
+    env.close()
+
+
+@pytest.mark.parametrize("to_numpy", [False, True])
+def test_pools_take_the_numbers_out_of_what_it_returns(to_numpy: bool) -> None:
+    name = f"shoal-tests/Pooled{to_numpy}-v0"
+    Walker.register_gym(name, to_numpy=to_numpy, limit=2)
+    with shoal.make_vec(name, 2, engine="serial") as envs:
+        envs.reset(seed=1)
+        _, rewards, terminated, _, _ = envs.step(np.zeros((2, 2), np.float32))
+        assert (rewards.tolist(), terminated.tolist()) == ([1.0, 1.0], [False, False])
+        assert envs.step(np.zeros((2, 2), np.float32))[2].tolist() == [True, True]
+
+
+def test_a_single_choice_is_an_integer_for_gymnasium() -> None:
+    class Single(Counter):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_spec = Categorical(3, shape=(1,))
+
+    Single.register_gym("shoal-tests/Single-v0")
+    env = gymnasium.make("shoal-tests/Single-v0")
+    assert env.action_space == gymnasium.spaces.Discrete(3)
+    env.reset()
+    assert env.step(2)[0]["count"].tolist() == [1]
+    env.close()
+
+
 def test_a_transformed_env_under_a_gymnasium_id() -> None:
     Walker.register_gym("shoal-tests/Walker-v1", transform=StepCounter(max_steps=2), to_numpy=True, limit=9)
     for _ in range(2):
@@ -247,7 +289,7 @@ def test_discrete_actions_of_gymnasium_are_encoded() -> None:
     env = gymnasium.make("shoal-tests/Chooser-v0")
     env.reset()
     env.step(2)
-    assert env.unwrapped.env.chosen == [0, 0, 1]  # type: ignore[attr-defined]
+    assert env.unwrapped.torchrl_env.chosen == [0, 0, 1]  # type: ignore[attr-defined]
     env.close()
 
 

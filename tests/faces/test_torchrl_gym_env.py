@@ -312,7 +312,9 @@ def test_the_library_is_a_choice() -> None:
     with pytest.raises(BackendUnavailable, match="no_such_gym"), set_gym_backend("no_such_gym"):
         pass
     assert GymEnv("CartPole-v1", backend="gymnasium").rollout(1).shape == (1,)
-    assert get_available_libraries()["gym"] is True
+    known = get_available_libraries()
+    assert known["gym"] is True
+    assert set(known) == {"gym", "gym[atari]", "dm_control", "habitat", "gym-super-mario-bros"}
     assert "CartPole-v1" in GymEnv.available_envs
 
 
@@ -454,6 +456,9 @@ def test_envs_of_tensordicts_go_to_gymnasium_and_back() -> None:
             env = GymEnv("test/There-v0")
             check_env_specs(env)
             assert env.rollout(3)["next", "observation"].shape == (3, 4)
+            many = GymEnv("test/There-v0", num_envs=2)
+            assert many.rollout(3)["next", "reward"].tolist() == [[[1.0]] * 3] * 2
+            many.close()
         finally:
             del gym.registry["test/There-v0"]
 

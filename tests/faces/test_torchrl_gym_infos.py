@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gym_cases import Echo, Telling
+from tensordict import TensorDict
 
 from shoal.errors import ArgumentError, StateError
 from shoal.faces.torchrl import (
@@ -127,3 +128,9 @@ def test_what_is_no_dict_is_not_read() -> None:
     td = GymWrapper(Telling()).reset()
     with pytest.warns(UserWarning, match="expected a dict"):
         reader(3, td)  # type: ignore[arg-type]
+
+
+def test_a_reader_by_itself_reads_what_it_sees_first() -> None:
+    reader = default_info_dict_reader()
+    assert set(reader({"lives": 3, "_private": 1}, TensorDict()).keys()) == {"lives"}
+    assert reader({}, TensorDict())["lives"] == 0

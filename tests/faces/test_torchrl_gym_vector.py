@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import shoal
 from shoal.errors import ArgumentError, TensorEnvError
-from shoal.faces.torchrl import GymEnv, GymWrapper, Unbounded, check_env_specs, default_info_dict_reader
+from shoal.faces.torchrl import GymEnv, GymWrapper, Unbounded, check_env_specs, default_info_dict_reader, step_mdp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +134,22 @@ def test_finished_envs_wait_for_the_others() -> None:
     envs = GymWrapper(shoal.make_vec([partial(Echo, length=n) for n in (2, 4, 5)], engine="serial"))
     td = envs.rollout(10, break_when_all_done=True)
     assert td["next", "reward"].squeeze(-1).tolist() == [[1, 2, 2, 2, 2], [1, 2, 3, 4, 4], [1, 2, 3, 4, 5]]
+    envs.close()
+
+
+def test_envs_that_reset_themselves_wait_for_each_other() -> None:
+    lengths = (2, 5)
+    envs = GymWrapper(SyncVectorEnv([partial(Echo, length=n) for n in lengths], autoreset_mode=AutoresetMode.SAME_STEP))
+    for _ in range(2):
+        td = envs.rollout(10, break_when_all_done=True)
+        assert td["next", "reward"].squeeze(-1).tolist() == [[1, 2, 2, 2, 2], [1, 2, 3, 4, 5]]
+    # What was done for nothing meanwhile is not seen: both begin anew.
+    onwards = envs.rollout(4, tensordict=step_mdp(td[..., -1]), auto_reset=False, break_when_any_done=False)
+    assert onwards["next", "reward"].squeeze(-1).tolist() == [[1, 2, 1, 2], [1, 2, 3, 4]]
+    one = envs.rand_action(envs.reset())
+    one["_step"] = torch.tensor([True, False])
+    with pytest.raises(TensorEnvError, match="all its envs or none"):
+        envs.step(one)
     envs.close()
 
 

@@ -318,3 +318,19 @@ def test_ids_that_are_asked_for_and_not_there_follow_from_the_flags() -> None:
     parts = split_trajectories(rollout, trajectory_key="number")
     assert parts["number"].tolist() == [[0, 0, 0], [1, 1, 1], [2, 0, 0]]
     assert "traj_ids" not in parts
+
+
+def test_an_action_that_is_kept_alone_keeps_the_batch_of_its_group() -> None:
+    group = TensorDict({"action": torch.ones(2), "hidden": torch.ones(2)}, [2])
+    td = TensorDict({"agents": group, "next": {"agents": TensorDict({"obs": torch.ones(2)}, [2])}})
+    keys = {"action_keys": [("agents", "action"), ("others", "action")]}
+    root = step_mdp(td, keep_other=False, exclude_action=False, **keys)
+    assert root["agents"].batch_size == (2,)
+    assert set(root["agents"].keys()) == {"action", "obs"}
+    assert set(root.keys()) == {"agents"}
+
+
+def test_a_mask_of_earlier_ends_does_not_stay() -> None:
+    data = TensorDict({"done": torch.zeros(2, 1, dtype=torch.bool), "_reset": torch.ones(2, 1, dtype=torch.bool)}, [2])
+    assert not terminated_or_truncated(data)
+    assert "_reset" not in data.keys()  # noqa: SIM118

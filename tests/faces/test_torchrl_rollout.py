@@ -264,3 +264,8 @@ def test_a_policy_on_a_device_of_its_own() -> None:
     r = Adder().rollout(2, policy, auto_cast_to_device=True)
     assert r["action"].device == torch.device("cpu")
     assert r["next"].device is None
+
+
+def test_what_cannot_be_called_is_no_policy() -> None:
+    with pytest.raises(TypeError, match="a policy must be callable, got int"):
+        Counter().rollout(2, 3)  # type: ignore[arg-type]

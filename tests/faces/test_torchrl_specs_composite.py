@@ -364,3 +364,8 @@ def test_samples_of_a_class_of_data_are_in_their_spec() -> None:
     assert Composite(b=spec).is_in(TensorDict(b=sample))
     assert not spec.is_in(Point(a=torch.zeros(1, dtype=torch.int64)))
     assert list(spec.to_numpy(sample)) == ["a"]
+
+
+def test_a_composite_is_made_of_dicts() -> None:
+    with pytest.raises(RuntimeError, match="made of dicts of specs, got 3"):
+        Composite(3)

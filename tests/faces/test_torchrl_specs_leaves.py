@@ -337,6 +337,18 @@ def test_index_gathers_what_a_value_points_at() -> None:
     assert MultiCategorical((3,)).index(torch.tensor(2), table).item() == 30
 
 
+def test_a_row_of_choices_points_into_its_own_row() -> None:
+    table = torch.tensor([[10, 11, 12], [20, 21, 22]])
+    assert Categorical(3, shape=(2, 1)).index(torch.tensor([[1], [0]]), table).tolist() == [[11], [20]]
+    assert Categorical(3, shape=(2,)).index(torch.tensor([1, 0]), table[0]).tolist() == [11, 10]
+
+
+def test_too_few_choices_are_an_error_like_any_wrong_shape() -> None:
+    for spec in (MultiOneHot((3, 2)), MultiCategorical((3, 2))):
+        with pytest.raises(RuntimeError):
+            spec.encode([1, 0, 0])
+
+
 def test_one_hot_and_categorical_become_each_other() -> None:
     spec = Categorical(4, shape=(2,))
     value = spec.rand()

@@ -450,6 +450,19 @@ def test_who_is_cut_short_is_so_at_every_level() -> None:
         assert data["next"][key][-1].all(), key
 
 
+@pytest.mark.parametrize("update_done", [True, False])
+def test_who_has_a_truncated_flag_below_is_told_so(update_done: bool) -> None:
+    agents = TwoAgents(root_done=True)
+    agents.add_truncated_keys()
+    env = TransformedEnv(agents, StepCounter(max_steps=2, update_done=update_done))
+    following = env.rollout(2, break_when_any_done=False)["next"]
+    for key in ("truncated", ("agent0", "truncated"), ("agent1", "truncated")):
+        assert not following[key][0].any(), key
+        assert following[key][-1].all(), key
+    assert following["agent0", "done"][-1].all() == update_done
+    check_env_specs(env)
+
+
 def test_a_mask_that_the_env_does_not_write_is_missed() -> None:
     with pytest.raises(KeyError, match="action_mask"):
         TransformedEnv(Counter(), ActionMask()).rollout(2)

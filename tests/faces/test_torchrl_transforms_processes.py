@@ -11,7 +11,18 @@ from tensor_envs import assert_same
 from torchrl_cases import Counter
 from transform_cases import CASES, Machine, bare, makers
 
-from shoal.faces.torchrl import Compose, EnvCreator, ParallelEnv, SerialEnv, TrajCounter, TransformedEnv, VecNorm
+from shoal.faces.torchrl import (
+    AsyncEnvPool,
+    Compose,
+    EnvCreator,
+    ParallelEnv,
+    SerialEnv,
+    TensorDictPrimer,
+    TrajCounter,
+    TransformedEnv,
+    Unbounded,
+    VecNorm,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +74,62 @@ def test_inside_processes_is_outside_the_batch(name: str, close_later: list[Any]
     if name != "EndOfLifeTransform":
         close_later.append(over_processes)
         assert_same(rolled(over_processes), expected)
+
+
+def primed(limit: int) -> TransformedEnv:
+    return TransformedEnv(
+        Counter(limit), TensorDictPrimer({"memory": Unbounded((2,)), ("deep", "x"): Unbounded((1,))}, default_value=1.0)
+    )
+
+
+WITH_MEMORY: dict[str, Any] = {
+    "outside": lambda: TransformedEnv(
+        SerialEnv(2, [partial(Counter, limit) for limit in LIMITS]), primed(2).transform.clone()
+    ),
+    "serial": partial(SerialEnv, 2),
+    "serial, apart": partial(SerialEnv, 2, share_individual_td=True),
+    "parallel": partial(ParallelEnv, 2, mp_start_method="fork"),
+    "parallel, without rows": partial(ParallelEnv, 2, mp_start_method="fork", use_buffers=False),
+    "threads": AsyncEnvPool,
+    "processes": partial(AsyncEnvPool, backend="multiprocessing"),
+}
+
+
+def memories(td: Any) -> tuple[list[float], list[float]]:
+    return td["memory"][:, 0].tolist(), td["deep", "x"][:, 0].tolist()
+
+
+@pytest.mark.parametrize("where", WITH_MEMORY)
+def test_what_a_policy_writes_ahead_is_carried_by_primers_inside(where: str, close_later: list[Any]) -> None:
+    makers = [partial(primed, limit) for limit in LIMITS]
+    env = WITH_MEMORY[where]() if where == "outside" else WITH_MEMORY[where](makers)
+    close_later.append(env)
+    td = env.reset()
+    roots, followers = [memories(td)], []
+    for step in range(4):
+        td = env.rand_action(td)
+        if step != 2:  # this time the policy leaves its memory as it is
+            td["next", "memory"] = torch.full((2, 2), 10.0 + step)
+            td["next", "deep", "x"] = torch.full((2, 1), 20.0 + step)
+        stepped, td = env.step_and_maybe_reset(td)
+        followers.append(memories(stepped["next"]))
+        roots.append(memories(td))
+    assert followers == [([10, 10], [20, 20]), ([11, 11], [21, 21]), ([1, 11], [1, 21]), ([13, 13], [23, 23])]
+    assert roots == [([1, 1], [1, 1]), ([10, 10], [20, 20]), ([1, 11], [1, 21]), ([1, 11], [1, 21]), ([1, 13], [1, 23])]
+    td = env.rand_action(td)
+    td["next", "memory"] = torch.full((2, 2), 5.0)
+    td["_step"] = torch.tensor([False, True])
+    assert memories(env.step(td)["next"]) == ([1, 5], [1, 23])
+
+
+def test_one_env_may_be_given_what_the_others_are_not(close_later: list[Any]) -> None:
+    pool = AsyncEnvPool([partial(primed, 9)] * 3)
+    close_later.append(pool)
+    td = pool.rand_action(pool.reset())
+    pool.async_step_send(td[1:].clone().set(("next", "memory"), torch.full((2, 2), 7.0)))
+    pool.async_step_send(td[0].exclude("env_index"), env_index=0)
+    assert pool.async_step_recv(env_index=0)["next", "memory"].tolist() == [1, 1]
+    assert pool.async_step_recv(min_get=2)["next", "memory"][:, 0].tolist() == [7, 7]
 
 
 def counting() -> TransformedEnv:

@@ -34,7 +34,7 @@ def adapt(env: Any) -> Any:
 
         return ParallelEnvAdapter(env)
     if hasattr(env, "observation_space") and hasattr(env, "action_space"):
-        return env
+        return _with_plain_results(env) if getattr(getattr(env, "unwrapped", env), "returns_tensors", False) else env
     # Only an env whose author imported dm_env can be a dm_env environment.
     dm_env = sys.modules.get("dm_env")
     if (dm_env is not None and isinstance(env, dm_env.Environment)) or hasattr(env, "observation_spec"):
@@ -45,6 +45,12 @@ def adapt(env: Any) -> Any:
         f"{type(env).__name__} is no env: it has neither observation_space and action_space (Gymnasium, PettingZoo) "
         "nor observation_spec and action_spec (dm_env)"
     )
+
+
+def _with_plain_results(env: Any) -> Any:
+    from shoal.adapters.tensor_results import PlainResults
+
+    return PlainResults(env)
 
 
 def is_pettingzoo(env: Any) -> bool:

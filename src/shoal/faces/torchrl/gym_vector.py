@@ -35,6 +35,8 @@ class VectorGym:
         self._begun: dict[str, Any] | None = None
         self._begun_rows = np.zeros(source.num_envs, np.bool_)
         self._begun_infos: dict[str, Any] | None = None
+        # Rows that are stepped for nothing, between an episode and the next reset.
+        self._idle = np.zeros(source.num_envs, np.bool_)
 
     def step(self, td: TensorDictBase) -> TensorDictBase:
         """One step of all envs, or of those in ``"_step"``; the rows of the others mean nothing."""
@@ -45,11 +47,26 @@ class VectorGym:
         action = wrapper._action_in(td)
         if wrapper._convert_actions_to_numpy:
             action = wrapper.read_action(action)
-        rows = self._stepped(action, mask)
+        rows = self._stepped(action, self._without_idle(mask))
         entries = wrapper.read_obs(rows.obs)
         self._note_begun(entries, rows)
         ends = (rows.terminated, rows.truncated, rows.terminated | rows.truncated)
         return wrapper._stepped_to(entries, rows.reward, ends, rows.infos)
+
+    def _without_idle(self, mask: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_] | None:
+        """The mask of a step, or None where rows that are left out may be stepped as well.
+
+        They may if their episode has ended and their env has begun the next one, which nobody has seen: their next
+        reset is then a true one. Envs that can only be stepped together can wait for each other in this way.
+        """
+        if mask is None:
+            self._idle[:] = False
+            return None
+        ended = self._idle if self._begun is None else self._idle | self._begun_rows
+        if self.source.steps_some or not (mask | ended).all():
+            return mask
+        self._idle = ~mask
+        return None
 
     def _stepped(self, action: Any, mask: npt.NDArray[np.bool_] | None) -> Rows:
         """Apply an action as often as the wrapper says, or until any env ends: they are stepped together."""
@@ -87,21 +104,24 @@ class VectorGym:
         wrapper = self._wrapper
         if mask is None or mask.all():
             mask, self._begun = None, None
+            self._idle[:] = False
         else:
             self._begun_rows &= ~mask
+            self._idle &= ~mask
         obs, infos = self.source.reset(mask, seed, options, bool(wrapper._info_readers))
         return wrapper._begun(wrapper.read_obs(obs), infos)
 
     def _note_begun(self, entries: dict[str, Any], rows: Rows) -> None:
         """Put last observations in place of first ones, and keep the first for the reset that will ask for them."""
         self._begun = None
-        if not rows.finals:
+        finals = {row: obs for row, obs in rows.finals.items() if not self._idle[row]}
+        if not finals:
             return
         self._begun = {key: value.clone() for key, value in entries.items()}
         self._begun_infos = rows.first_infos
         self._begun_rows = np.zeros(self.source.num_envs, np.bool_)
         codec, key = self._codec_of_one(), self._wrapper._observation_key
-        for row, obs in rows.finals.items():
+        for row, obs in finals.items():
             self._begun_rows[row] = True
             if codec is None:
                 continue

@@ -104,6 +104,8 @@ class default_info_dict_reader(BaseInfoDictReader):
         if not isinstance(info_dict, (Mapping, TensorDictBase)):
             warnings.warn(f"info: expected a dict, got {type(info_dict).__name__}; it is not read", stacklevel=2)
             return tensordict
+        if self.is_searching:
+            self.discover([info_dict], tensordict.batch_size)
         for key in self.keys or ():
             leaf = None if self._info_spec is None else self._info_spec.get(key, None)
             if key in info_dict:

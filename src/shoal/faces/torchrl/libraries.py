@@ -10,13 +10,11 @@ _MODULES = {
     "dm_control": ("dm_control",),
     "habitat": ("habitat",),
     "gym-super-mario-bros": ("gym_super_mario_bros",),
-    "pettingzoo": ("pettingzoo",),
-    "mo-gymnasium": ("mo_gymnasium",),
 }
 
 
 def get_available_libraries() -> dict[str, bool]:
-    """The libraries that wrappers exist for, and whether each can be imported.
+    """Some libraries of envs, the same as TorchRL names, and whether each can be imported.
 
     Example:
         >>> from shoal.faces.torchrl import get_available_libraries

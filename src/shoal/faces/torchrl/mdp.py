@@ -11,7 +11,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from shoal.faces.torchrl.env.done import FLAGS
-from shoal.faces.torchrl.env.keys import NestedKey, Path, is_nested, key_of, keys_of, path_of
+from shoal.faces.torchrl.env.keys import NestedKey, Path, drop, is_nested, key_of, keys_of, path_of
 from shoal.faces.torchrl.fast_td import entries_of
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ def step_mdp(
         _carry(tensordict, out, left | {("next",)})
     elif not exclude_action:
         for path in actions:
-            action = tensordict.get(key_of(path), None)
-            if action is not None:
-                out.set(key_of(path), action)
+            _carry_one(tensordict, out, path)
     _carry(following, out, left)
     return out
 
@@ -100,6 +98,19 @@ def _carry(source: TensorDictBase, out: TensorDictBase, left: set[Path]) -> None
             out.set(name, target)
 
 
+def _carry_one(source: TensorDictBase, out: TensorDictBase, path: Path) -> None:
+    """Put one entry, if it is there, into another TensorDict, below levels with the batch sizes of the source's."""
+    value = source.get(path[0], None)
+    if len(path) == 1 and value is not None:
+        out.set(path[0], value)
+    elif is_nested(value) and value.get(key_of(path[1:]), None) is not None:
+        inner = out.get(path[0], None)
+        if inner is None:
+            out.set(path[0], value.empty())
+            inner = out.get(path[0])
+        _carry_one(value, inner, path[1:])
+
+
 def _carried_rows(source: LazyStackedTensorDict, into: Any, left: set[Path]) -> TensorDictBase:
     """Like ``_carry``, but row by row, for stacks whose rows may differ: agents that observe different things."""
     dim, rows = source.stack_dim, []
@@ -117,7 +128,7 @@ def terminated_or_truncated(
     key: NestedKey | None = "_reset",
     write_full_false: bool = False,
 ) -> torch.Tensor:
-    """Whether any episode has ended, at any level; writes which ones beside the flags.
+    """Whether any episode has ended, at any level; writes which ones beside the flags, in place of an earlier mask.
 
     Args:
         data: What an env returned (with the flags at its root, not under ``"next"``).
@@ -136,9 +147,12 @@ def terminated_or_truncated(
     """
     masks = dict(_ended(data, full_done_spec, ()))
     ended = any(bool(mask.any()) for mask in masks.values())
-    if key is not None and (ended or write_full_false):
+    if key is not None:
         for path, mask in masks.items():
-            data.set(key_of((*path, *path_of(key))), mask)
+            if ended or write_full_false:
+                data.set(key_of((*path, *path_of(key))), mask)
+            else:
+                drop(data, (*path, *path_of(key)))
     return torch.tensor(ended, device=data.device)
 
 

@@ -65,6 +65,7 @@ class Source:
         action_space: What one env takes.
         owns_results: Whether results belong to the caller.
         resets_in_step: Whether the last step of an episode also begins the next one.
+        steps_some: Whether some envs can be stepped without the others.
     """
 
     num_envs: int
@@ -72,6 +73,7 @@ class Source:
     action_space: Space[Any]
     owns_results = False
     resets_in_step = False
+    steps_some = True
 
     def reset(self, mask: Mask | None, seed: Any, options: Any, with_infos: bool) -> tuple[Any, dict[str, Any] | None]:
         """Reset all envs, or those in a mask; the observations of the others may be anything."""
@@ -210,6 +212,8 @@ _POOL_ATTRIBUTES: dict[str, Callable[[Pool], Any]] = {
 
 class VectorSource(Source):
     """A Gymnasium vector env."""
+
+    steps_some = False
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self.env = env

@@ -14,6 +14,7 @@ from shoal.errors import ActionError, ArgumentError, StateError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from shoal.adapters.byte_rows import Key
     from shoal.batch import Batch
 
 INDEX = "env_index"
@@ -35,9 +36,16 @@ class Flight:
     row: int | None
     is_alone: bool
 
-    def given(self) -> TensorDictBase | None:
-        """What the env was given."""
-        return self.source if self.source is None or self.row is None else self.source[self.row]
+    def given(self, replaced: Sequence[Key] = ()) -> TensorDictBase | None:
+        """What the env was given, without entries that are ``replaced``.
+
+        Those may be left over from an earlier step, and then what another env was given may lack them.
+        """
+        row = self.source if self.source is None or self.row is None else self.source[self.row]
+        if row is None or not replaced or row.get("next", None) is None:
+            return row
+        rest: TensorDictBase = row.exclude(*replaced)
+        return rest.exclude("next") if rest.get("next").is_empty() else rest
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,14 @@ from shoal.faces.torchrl.batched.group import EnvGroup
 from shoal.faces.torchrl.batched.hosts import OnPool, told
 from shoal.faces.torchrl.batched.slots import MakeSlot, patience_s
 from shoal.faces.torchrl.batched.stacking import put, renewed
+from shoal.faces.torchrl.env.keys import path_of
 from shoal.faces.torchrl.fast_td import entries_of
 from shoal.faces.torchrl.specs import NonTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from shoal.adapters.byte_rows import Key
     from shoal.adapters.tensordict_env import Crossing
     from shoal.batch import Batch
     from shoal.faces.torchrl.env.keys import NestedKey
@@ -316,20 +318,21 @@ class AsyncEnvPool(EnvGroup):
 
     def _followed(self, batch: Batch, flights: list[Flight]) -> TensorDictBase:
         following = self._host.traffic.unpack(batch, is_first=False)
-        td = self._inputs_of(flights)
+        td = self._inputs_of(flights, following.keys(True, True))
         before = td.get("next", None)
         td.set("next", following if before is None else before.copy().update(following))
         return td.set(INDEX, self._index_of(batch))
 
-    def _inputs_of(self, flights: list[Flight]) -> TensorDictBase:
-        """What envs were given, one row each."""
+    def _inputs_of(self, flights: list[Flight], returned: Iterable[Key] = ()) -> TensorDictBase:
+        """What envs were given, one row each; those of several sends, without what envs have ``returned`` anew."""
         source = flights[0].source
         if all(flight.source is source for flight in flights) and source is not None:
             rows = [flight.row for flight in flights]
             if rows == list(range(source.batch_size[0])):
                 return source
             return source[torch.as_tensor(rows)]
-        return self._host.traffic.stacked([flight.given() for flight in flights])
+        replaced = [("next", *path_of(key)) for key in returned]
+        return self._host.traffic.stacked([flight.given(replaced) for flight in flights])
 
     def _index_of(self, batch: Batch) -> Any:
         ids = batch.env_id.tolist()

@@ -13,14 +13,15 @@ import numpy as np
 import torch
 
 from shoal.adapters.byte_rows import ByteRow, Key
-from shoal.adapters.tensordict_env import HEADER_BYTES, LOOSE, NEXT_LOOSE, NEXT_ROW, Crossing, Wish, plain, wrapped
+from shoal.adapters.tensordict_env import LOOSE, NEXT_LOOSE, NEXT_ROW, Crossing, Wish, plain, wrapped
 from shoal.errors import ActionError
+from shoal.faces.torchrl.batched.presets import PRESETS_BYTE, carried_keys, plain_presets
 from shoal.faces.torchrl.batched.stacking import Sizes, level_sizes, nested, stack_rows
 from shoal.faces.torchrl.env.keys import leaf_keys
 from shoal.faces.torchrl.specs import NonTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tensordict import TensorDictBase
 
@@ -61,7 +62,7 @@ def _crossing_of(meta: EnvMetaData, *, all_loose: bool) -> Crossing:
     states, returned = _leaves(read, ("full_state_spec",)), {key for key, _ in outputs}
     fixed_inputs = [] if all_loose else [leaf for leaf in inputs if _is_fixed(leaf[1])]
     fixed_outputs = [] if all_loose else [leaf for leaf in outputs if _is_fixed(leaf[1])]
-    into = ByteRow([(key, spec.dtype, spec.shape) for key, spec in fixed_inputs], header=HEADER_BYTES)
+    into = ByteRow([(key, spec.dtype, spec.shape) for key, spec in fixed_inputs], header=PRESETS_BYTE + 1)
     out = ByteRow([(key, spec.dtype, spec.shape) for key, spec in fixed_outputs])
     return Crossing(
         into,
@@ -113,6 +114,7 @@ class Traffic:
         device: Where the data is wanted; None leaves it on the CPU, in TensorDicts that name no device.
         stack: How rows are put together: ``"dense"``, ``"lazy"``, ``"maybe_dense"`` for dense where possible, or
             ``"as_alike"`` for dense if the envs are of one kind and lazy otherwise, whatever the data at hand.
+        hand_over: Gives envs what is already under ``"next"`` before they step: their ids, and the entries of each.
     """
 
     def __init__(
@@ -120,7 +122,8 @@ class Traffic:
         metas: Sequence[EnvMetaData],
         crossings: Sequence[Crossing],
         device: torch.device | None,
-        stack: str = "as_alike",
+        stack: str,
+        hand_over: Callable[[Sequence[int], list[dict[Key, Any]]], None],
     ) -> None:
         self._metas = list(metas)
         self._crossings = list(crossings)
@@ -131,6 +134,10 @@ class Traffic:
         self._is_dense = self._is_one_kind and not first.loose_outputs and stack != "lazy"
         self._batch_size = torch.Size(metas[0].batch_size)
         self._sizes = {id(meta): _level_sizes(meta) for meta in metas}
+        self._hand_over = hand_over
+        carried = {id(meta): carried_keys(meta.specs["input_spec"], meta.specs["output_spec"]) for meta in metas}
+        self._carried = [carried[id(meta)] for meta in metas]
+        self._carries = any(self._carried)
         self.has_loose_inputs = any(crossing.loose_inputs for crossing in crossings)
         self.has_loose = self.has_loose_inputs or any(crossing.loose_outputs for crossing in crossings)
 
@@ -146,11 +153,20 @@ class Traffic:
             parts = [self._pack_one(td[row], env_id) for row, env_id in enumerate(ids)]
             rows = np.concatenate([part for part, _ in parts])
         rows[:, 0] = wish
+        if self._carries and td.get("next", None) is not None:
+            rows[:, PRESETS_BYTE] = self._handed_over(td, ids)
         if not self.has_loose_inputs:
             return rows
         loose = np.empty(len(ids), object)
         loose[:] = [beside for _, beside in parts]
         return rows, loose
+
+    def _handed_over(self, td: TensorDictBase, ids: Sequence[int]) -> bool:
+        """Hand over what is already under ``"next"``; returns whether there is anything."""
+        presets = [plain_presets(row, self._carried[i]) for i, row in zip(ids, td.unbind(0), strict=True)]
+        if any(presets):
+            self._hand_over(ids, presets)
+        return any(presets)
 
     def _pack_one(self, td: TensorDictBase, env_id: int) -> tuple[np.ndarray[Any, Any], dict[Key, Any]]:
         crossing = self._crossings[env_id]

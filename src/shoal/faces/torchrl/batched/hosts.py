@@ -15,6 +15,7 @@ from shoal.adapters.tensordict_env import APPLY, Wish
 from shoal.errors import FaultError, NothingInFlight, TensorEnvError
 from shoal.faces.torchrl.batched.crossing import Traffic, crossings_of
 from shoal.faces.torchrl.batched.forms import Forms, as_declared
+from shoal.faces.torchrl.batched.presets import PRESETS, carried_keys, presets_of
 from shoal.faces.torchrl.batched.stacking import stack_rows
 from shoal.faces.torchrl.env.keys import data_keys, path_of
 
@@ -88,7 +89,7 @@ class OnPool:
         stack: str = "as_alike",
     ) -> None:
         crossings = crossings_of(metas, all_loose=all_loose)
-        self.traffic = Traffic(metas, crossings, device, stack)
+        self.traffic = Traffic(metas, crossings, device, stack, self._hand_over)
         self.pool = make_pool(crossings, self.traffic.has_loose)
         # Whether an env was reset before it is stepped is its caller's business here, not the pool's.
         self.pool.reset(options={"as_is": True})
@@ -121,6 +122,13 @@ class OnPool:
             return self.pool.step(rows, self._env_id(ids))
         except FaultError as error:
             self._drop_rows()
+            raise told(error) from error.__cause__
+
+    def _hand_over(self, ids: Sequence[int], presets: list[dict[Any, Any]]) -> None:
+        """Give envs what is already under ``"next"`` before they step."""
+        try:
+            self.pool.set_attr(PRESETS, presets, list(ids))
+        except FaultError as error:
             raise told(error) from error.__cause__
 
     def reset(
@@ -208,6 +216,7 @@ class InProcess:
         self._holds_specs = holds_specs
         self._steps = [Forms(*env.output_spec.values()) for env in envs]
         self._firsts = [Forms(env.full_observation_spec, env.full_done_spec) for env in envs]
+        self._carried = [carried_keys(env.input_spec, env.output_spec) for env in envs]
 
     def step(self, ids: Sequence[int], td: TensorDictBase) -> TensorDictBase:
         """Step some envs."""
@@ -215,8 +224,10 @@ class InProcess:
         for i, given in zip(ids, td.unbind(0), strict=True):
             env = self.envs[i]
             # The whole row: an env may read its last observation, or what a policy has written.
-            given = self._brought(given.exclude("next"), env)
-            rows.append(env.step(given).get("next"))
+            asked = given.exclude("next")
+            if (preset := presets_of(given, self._carried[i])) is not None:
+                asked.set("next", preset)
+            rows.append(env.step(self._brought(asked, env)).get("next"))
         return self._stacked(ids, rows, self._steps)
 
     def step_and_maybe_reset(self, ids: Sequence[int], td: TensorDictBase) -> tuple[TensorDictBase, Following] | None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import shoal.faces.torchrl as face
-from shoal.adapters.tensordict_env import Crossing, TensorDictEnv
 from shoal.build import preload_if_loaded
 from shoal.errors import ArgumentError
+from shoal.faces.torchrl.batched.presets import PresetEnv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from shoal.adapters.tensordict_env import Crossing
 
 _DEFAULT_TIMEOUT_S = 10_000.0
 
@@ -46,13 +48,13 @@ class MakeSlot:
         """What the user gave, so that a search for what cannot be pickled names it as the user would."""
         return self.maker
 
-    def __call__(self) -> TensorDictEnv:
+    def __call__(self) -> PresetEnv:
         """Make the env."""
         if self.is_silent:
             warnings.filterwarnings("ignore")
         if self.threads is not None and torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
-        return TensorDictEnv(self.maker(**self.kwargs), self.crossing)
+        return PresetEnv(self.maker(**self.kwargs), self.crossing)
 
 
 def filters_warnings() -> bool:

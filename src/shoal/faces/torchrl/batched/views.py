@@ -57,10 +57,10 @@ class EnvView(EnvGroup):
 
 
 def view_of(whole: BatchedEnv, index: Any) -> EnvView:
-    """The envs that an index names."""
-    if whole.is_closed:
-        raise TensorEnvError(f"{type(whole).__name__}[...]: the envs are not there; reset() or start() them first")
-    return EnvView(whole, places_of(index, len(whole._ids)))
+    """The envs that an index names; they are started if they are not running."""
+    places = places_of(index, len(whole._ids))
+    whole._running()
+    return EnvView(whole, places)
 
 
 def places_of(index: Any, count: int) -> list[int]:

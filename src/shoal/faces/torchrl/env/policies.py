@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
-from shoal.errors import ArgumentError
+from shoal.errors import WrongType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ def policy_for(env: EnvBase, policy: Callable[..., Any] | None, trust_policy: bo
     if policy is None:
         return env.rand_action
     if not callable(policy):
-        raise ArgumentError(f"{type(env).__name__}: a policy must be callable, got {type(policy).__name__}")
+        raise WrongType(f"{type(env).__name__}: a policy must be callable, got {type(policy).__name__}")
     if trust_policy or takes_tensordict(policy):
         return _merged(policy)
     return _over_observations(env, policy)

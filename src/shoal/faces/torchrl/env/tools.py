@@ -106,6 +106,9 @@ class EnvTools(nn.Module):
     def register_gym(cls, id: str, **options: Any) -> None:
         """Make the env available as ``gymnasium.make(id)``.
 
+        What its ``reset`` and ``step`` return are tensors, or arrays with ``to_numpy``. ``gymnasium.make`` takes
+        ``transform``, ``info_keys`` and ``to_numpy``, too.
+
         Args:
             id: The id, for instance ``"mine/Counter-v0"``.
             **options: ``entry_point`` (what builds the env, the class itself by default), ``transform``, ``info_keys``,

@@ -133,7 +133,9 @@ class Categorical(TensorSpec):
         return values.to(self.dtype).reshape(-1, *[1] * len(size)).expand(-1, *size).clone()
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """The entries along the last dim of a tensor that the choices point at."""
+        """The entries along the last dim of a tensor that the choices point at; a row of choices, into its own row."""
+        if index.shape[:-1] == tensor_to_index.shape[:-1] and index.ndim == tensor_to_index.ndim:
+            return tensor_to_index.gather(-1, index.long())
         rows = tensor_to_index.expand(*index.shape, tensor_to_index.shape[-1])
         return rows.gather(-1, index.long().unsqueeze(-1)).squeeze(-1)
 

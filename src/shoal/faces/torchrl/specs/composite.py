@@ -68,6 +68,8 @@ class Composite(SpecTree, NamedDims, TensorSpec):
         self.step_mdp_static = step_mdp_static
         self._children: dict[str, TensorSpec | None] = {}
         for source in (*args, specs):
+            if not hasattr(source, "items"):
+                raise RuntimeError(f"a Composite is made of dicts of specs, got {source!r}")
             for key, value in source.items():
                 self.set(key, value)
         if names is not None:

@@ -215,6 +215,10 @@ class MultiCategorical(TensorSpec):
         return [int(n) for n in self._counts]
 
 
+class _WrongNumber(ValueError, RuntimeError):
+    """As many choices were given as a spec has not: like any value that cannot be brought into a spec's shape."""
+
+
 class MultiOneHot(TensorSpec):
     """Several one-hot vectors, concatenated along the last dim.
 
@@ -295,7 +299,7 @@ class MultiOneHot(TensorSpec):
         choices = val if isinstance(val, torch.Tensor) else torch.from_numpy(np.array(val, dtype=np.int64))
         if choices.shape[-1:] != (len(self.nvec),):
             got = f"choices of shape {tuple(choices.shape)}"
-            raise ValueError(f"MultiOneHot of widths {self.nvec} encodes {len(self.nvec)} choices, got {got}")
+            raise _WrongNumber(f"MultiOneHot of widths {self.nvec} encodes {len(self.nvec)} choices, got {got}")
         columns = zip(self._vectors, choices.unbind(-1), strict=True)
         vectors = torch.cat([part._encoded(column.long()) for part, column in columns], -1)
         if vectors.shape != self.shape and vectors.numel() == math.prod(self.shape):

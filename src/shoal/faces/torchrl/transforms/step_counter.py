@@ -95,17 +95,18 @@ class StepCounter(FollowingTransform, LevelTransform):
         truncated_key = key_of((*path, self.truncated_key))
         truncated = following.get(truncated_key, None)
         following.set(truncated_key, reached if truncated is None else truncated | reached)
+        self._raise_below(path, self.truncated_key, reached, following)
         if self.update_done and done is not None:
             following.set(done_key, done | reached)
-            self._end_below(path, reached, following)
+            self._raise_below(path, "done", reached, following)
 
-    def _end_below(self, path: Path, reached: torch.Tensor, following: TensorDictBase) -> None:
-        """End the levels below one that has ended."""
+    def _raise_below(self, path: Path, name: str, reached: torch.Tensor, following: TensorDictBase) -> None:
+        """Raise the same flag in the levels below one that is cut short, where they have it."""
         for level in self.below._plan().levels:
-            key = key_of((*level.path, "done"))
+            key = key_of((*level.path, name))
             is_below = len(level.path) > len(path) and level.path[: len(path)] == path
-            if is_below and (done := following.get(key, None)) is not None:
-                following.set(key, done | over(reached, done))
+            if is_below and (flag := following.get(key, None)) is not None:
+                following.set(key, flag | over(reached, flag))
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         """The observation spec with what the transform adds."""
