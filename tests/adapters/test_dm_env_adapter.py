@@ -15,7 +15,7 @@ from gymnasium import spaces
 import shoal
 from shoal.adapters import adapt, describe
 from shoal.adapters.dm_env import DmEnvAdapter, space_of
-from shoal.errors import EnvConstructError, MissingAttribute, SpecError
+from shoal.errors import EnvConstructError, EnvStepError, MissingAttribute, SpecError
 from shoal.testing import CountingEnv
 
 ENGINES = ("serial", "thread", "process")
@@ -222,6 +222,50 @@ def test_types_are_those_of_the_step_contract() -> None:
     env.reset()
     _, reward, terminated, truncated, _ = env.step(0)
     assert [type(value) for value in (reward, terminated, truncated)] == [float, bool, bool]
+
+
+class Careless(Walk):
+    """Its steps have something else than they should."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__()
+        self.changes = changes
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        return super().step(action)._replace(**self.changes)
+
+
+@pytest.mark.parametrize("wrong", ["1.0", np.zeros(2), [0.0]], ids=repr)
+@pytest.mark.parametrize("name", ["reward", "discount"])
+def test_what_is_no_number_is_named(name: str, wrong: Any) -> None:
+    env = adapt(Careless(**{name: wrong}))
+    env.reset()
+    with pytest.raises(SpecError, match=f"{name}: expected a number, got {type(wrong).__name__}"):
+        env.step(1)
+
+
+@pytest.mark.parametrize("number", [np.float32(0.5), np.array(0.5), 1, True], ids=repr)
+def test_numbers_of_all_kinds_are_rewards(number: Any) -> None:
+    env = adapt(Careless(reward=number))
+    env.reset()
+    reward = env.step(1)[1]
+    assert (type(reward), reward) == (float, float(number))
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        ({"place": np.zeros(1, np.float32)}, r"observation: keys do not match: missing \['draw', 'steps'\]"),
+        (np.zeros(1), "observation: expected a dict with keys"),
+        (None, "observation: expected a dict with keys"),
+    ],
+    ids=["keys", "array", "none"],
+)
+def test_an_observation_of_another_structure_is_explained(observation: Any, message: str) -> None:
+    with shoal.make_vec(lambda: Careless(observation=observation), 2, engine="serial") as envs:
+        envs.reset(seed=1)
+        with pytest.raises(EnvStepError, match=message):
+            envs.step(np.ones(2, np.int64))
 
 
 @pytest.mark.parametrize("env_class", [Walk, SeededAtReset, ControlLike])

@@ -334,6 +334,19 @@ def test_a_player_who_plays_has_everything(lacking: int, name: str) -> None:
         env.step(np.zeros(3, int))
 
 
+@pytest.mark.parametrize("wrong", ["1.0", None, np.zeros(2)], ids=repr)
+def test_a_reward_that_is_no_number_names_its_player(wrong: Any) -> None:
+    class Generous(Party):
+        def step(self, actions: dict[str, Any]) -> Any:
+            obs, rewards, *rest = super().step(actions)
+            return obs, {**rewards, "bob": wrong}, *rest
+
+    env = adapt(Generous())
+    env.reset()
+    with pytest.raises(SpecError, match=rf"player 'bob': reward: expected a number, got {type(wrong).__name__}"):
+        env.step(np.zeros(3, int))
+
+
 @pytest.mark.parametrize("lacking", [0, 1, 4])
 def test_a_player_who_leaves_need_not(lacking: int) -> None:
     env = adapt(Rude(lacking, "ann", left=(1, 9, 9)))

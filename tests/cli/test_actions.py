@@ -84,6 +84,19 @@ def test_what_is_no_callable_is_explained(name: str, told: str) -> None:
         load_callable(name, "--policy")
 
 
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [("mine.py", "mine"), ("./mine", "mine"), ("a/mine.py", "a.mine"), ("/a/mine.py", "mine"), ("../mine", "mine")],
+)
+def test_a_path_in_place_of_a_module_is_told_so(
+    path: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match=f"ENV: '{path}' is a path; name the module as in an import: '{module}'$"):
+        load_callable(f"{path}:act", "ENV")
+
+
 def test_a_module_or_a_policy_that_exits_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "exiting_at_import.py").write_text("raise SystemExit(0)\n")
     (tmp_path / "exiting_later.py").write_text("def act(obs):\n    raise SystemExit(0)\n")

@@ -447,6 +447,13 @@ def test_a_seed_that_makes_no_sense_is_refused_before_anything_moves(seed: Any) 
         assert [row.step for row in rows_of(obs)] == [1, 1, 1]
 
 
+def test_a_ragged_seed_beside_a_mask_is_refused_like_any_other() -> None:
+    with shoal.make_vec(CountingEnv, 3, engine="serial") as envs:
+        envs.reset(seed=0)
+        with pytest.raises(ArgumentError, match=r"seed: expected an int, got \[1\]"):
+            envs.reset(seed=[[1], [2, 3], 4], options={"reset_mask": np.array([True, False, False])})
+
+
 def test_an_env_must_be_reset_before_its_first_step(make: Any) -> None:
     envs = make(autoreset="disabled")
     with pytest.raises(NotReset, match=r"\[0, 1, 2\] were never reset"):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from shoal.adapters.plain_number import plain_number
 from shoal.adapters.see_through import SeeThrough
 from shoal.errors import SpecError
 from shoal.spec import Field
@@ -51,11 +53,11 @@ class DmEnvAdapter(SeeThrough, gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step; the discount is in the info."""
         step = self.env.step(_as_spec(self._action_spec, action))
+        discount = 1.0 if step.discount is None else plain_number(step.discount, "discount")
         last = bool(step.last())
-        terminated = last and step.discount == 0.0
-        reward = 0.0 if step.reward is None else float(step.reward)
-        info = {"discount": 1.0 if step.discount is None else float(step.discount)}
-        return self._observation(step), reward, terminated, last and not terminated, info
+        terminated = last and discount == 0.0
+        reward = 0.0 if step.reward is None else plain_number(step.reward, "reward")
+        return self._observation(step), reward, terminated, last and not terminated, {"discount": discount}
 
     def render(self) -> Any:
         """A frame from dm_control's physics."""
@@ -98,10 +100,13 @@ def _as_spec(spec: Any, value: Any) -> Any:
 
 
 def _cast(space: spaces.Space[Any], value: Any) -> Any:
+    """An observation as a value of the space. What has another structure stays as it is, for the pool to explain."""
     if isinstance(space, spaces.Dict):
-        return {key: _cast(child, value[key]) for key, child in space.spaces.items()}
+        has_all = isinstance(value, Mapping) and value.keys() >= space.spaces.keys()
+        return {key: _cast(child, value[key]) for key, child in space.spaces.items()} if has_all else value
     if isinstance(space, spaces.Tuple):
-        return tuple(_cast(child, item) for child, item in zip(space.spaces, value, strict=True))
+        has_all = isinstance(value, (tuple, list)) and len(value) == len(space.spaces)
+        return tuple(map(_cast, space.spaces, value)) if has_all else value
     return np.asarray(value)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
+from shoal.adapters.plain_number import plain_number
 from shoal.adapters.see_through import SeeThrough
 from shoal.errors import SpecError
 from shoal.spec import EnvSpec, SpaceTree
@@ -111,7 +112,7 @@ class ParallelEnvAdapter(SeeThrough, gym.Env[Any, Any]):
             if agent in observations or agent not in self._left:
                 self._put_observation(row["obs"], agent, observations)
             if agent in rewards or (agent in playing and agent not in self._left):
-                row["reward"][place] = _item(rewards, agent, "reward")
+                row["reward"][place] = plain_number(_item(rewards, agent, "reward"), f"player {agent!r}: reward")
             row["alive"][place] = 1
         self._playing = remaining
         over = not remaining

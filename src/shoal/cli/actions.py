@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -55,6 +56,11 @@ def import_here(module_name: str, what: str) -> ModuleType:
     Raises:
         ArgumentError: If it does not exist, or fails during its import. ``what`` names the argument.
     """
+    if "/" in module_name or (module_name.endswith(".py") and Path(module_name).is_file()):
+        path = Path(module_name.removesuffix(".py"))
+        is_elsewhere = path.is_absolute() or ".." in path.parts
+        importable = path.name if is_elsewhere else ".".join(path.parts)
+        raise ArgumentError(f"{what}: {module_name!r} is a path; name the module as in an import: {importable!r}")
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise ArgumentError(f"{what}: {module_name!r} is not the name of a module")
     with suppress(FileNotFoundError):  # the current directory has been deleted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -241,7 +241,8 @@ def _finals_first(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
 
 def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:
     """The seeds of the envs in ``ids``; a list has one for every env, even when only some are reset."""
-    if np.ndim(seed) == 0:  # type: ignore[arg-type]
+    # In this order: numpy cannot tell the dimensions of a ragged list.
+    if not isinstance(seed, Sequence) and not np.ndim(seed):  # type: ignore[arg-type]
         return seed
     everyone = seeds_for(seed, num_envs)
     return [everyone[i] for i in ids]
