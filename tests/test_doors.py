@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.envs.registration import find_highest_version
 
 import shoal
 from shoal import testing
@@ -60,6 +61,20 @@ def test_auto_tells_why_it_chose() -> None:
     with shoal.make_vec(CountingEnv, 1) as envs:
         assert envs.stats().engine == "serial"
         assert "one env" in envs.stats().engine_reason
+
+
+@pytest.mark.parametrize(("engine", "serves"), [("auto", "kernel"), ("serial", "serial")])
+def test_an_id_without_a_version_means_the_latest(engine: str, serves: str) -> None:
+    with pytest.warns(UserWarning, match="'CartPole' has no version: this is 'CartPole-v1', the latest") as caught:
+        envs = shoal.make_vec("CartPole", 2, engine=engine)
+    with envs:
+        assert (envs.stats().engine, envs.spec.id) == (serves, "CartPole-v1")
+    assert caught[0].filename == __file__
+    with (
+        pytest.warns(UserWarning, match="'Taxi' has no version"),
+        shoal.make_vec(["Taxi", "Taxi"], engine="serial") as envs,
+    ):
+        assert envs.spec.id == f"Taxi-v{find_highest_version(None, 'Taxi')}"
 
 
 class Slow(CountingEnv):

@@ -498,7 +498,7 @@ def test_nested_actions_are_named_by_their_path() -> None:
             pool.step({"pedals": pedals})
 
 
-@pytest.mark.parametrize("seed", [-1, 1.5, "1", [1], [1, 2, 3, 4], [1, -2, 3]], ids=repr)
+@pytest.mark.parametrize("seed", [-1, 1.5, "1", [1], [1, 2, 3, 4], [1, -2, 3], [[0], [1, 2], [3]]], ids=repr)
 def test_bad_seeds_are_refused_before_anything_moves(seed: Any) -> None:
     with shoal.make_pool(CountingEnv, 3, engine="serial") as pool:
         before = pool.reset(seed=1)
@@ -507,7 +507,7 @@ def test_bad_seeds_are_refused_before_anything_moves(seed: Any) -> None:
         np.testing.assert_array_equal(pool.latest().obs, before.obs)
 
 
-@pytest.mark.parametrize("seed", [-1, "x", [1, 2]], ids=repr)
+@pytest.mark.parametrize("seed", [-1, "x", [1, 2], [[1, 2]]], ids=repr)
 def test_a_restart_with_a_bad_seed_moves_nothing(seed: Any, make_pool: MakePool) -> None:
     pool = make_pool(CountingEnv, 2, engine="serial", env_kwargs={"episode_length": 9})
     pool.reset(seed=1)
@@ -812,6 +812,16 @@ def test_ready_rows_are_those_that_have_come(make_thread: MakePool) -> None:
     turnstile.go.release()
     batch = pool.recv_ready(timeout=SOON_S)
     assert [(row.tag, row.action) for row in rows_of(batch)] == [(0, 1)]
+
+
+def test_no_row_is_ready_and_none_is_asked_for(make_thread: MakePool) -> None:
+    pool, turnstile = held_pool(make_thread, held=[0, 1, 2], batch_size=1)
+    pool.reset(seed=1)
+    pool.send([1, 2, 3])
+    assert len(pool.recv_ready(at_least=0)) == 0
+    assert pool.under_way == [0, 1, 2]
+    turnstile.go.release(3)
+    assert sorted(pool.recv_ready(at_least=3, timeout=SOON_S).env_id.tolist()) == [0, 1, 2]
 
 
 def test_ready_rows_of_some_envs_leave_those_of_others(make: MakePool) -> None:
@@ -1278,6 +1288,11 @@ def test_an_env_that_failed_has_failed_still_after_a_call_that_fails(engine: str
         {"max_wait": "x"},
         {"min_batch": 2.5},
         {"min_batch": -1},
+        {"timeout": np.array([1.0, 2.0])},
+        {"timeout": float},
+        {"max_wait": np.datetime64("2020")},
+        {"min_batch": np.array([1])},
+        {"min_batch": int},
     ],
     ids=str,
 )

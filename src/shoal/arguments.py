@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable
+from math import inf, nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from shoal.errors import ArgumentError
 
@@ -28,10 +32,18 @@ def check_count(name: str, value: Any, most: int | None = None, *, low: int = 1,
     """Check that a value is None, or a whole number of at least ``low`` and, if there is a limit, at most ``most``."""
     if value is None and may_be_none:
         return
-    is_int = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not is_int or value < low or (most is not None and value > most):
+    count = _int(value)
+    if count is None or count < low or (most is not None and count > most):
         expected = f"an int of at least {low}" if most is None else f"an int from {low} to {most} (num_envs)"
         raise ArgumentError(f"{name}: expected {expected}, got {value!r}")
+
+
+def _int(value: Any) -> int | None:
+    """A value as an int; None if it is none. Arrays and classes have ``__index__`` too, and bools are ints."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
 
 
 def check_counts(**counts: Any) -> None:
@@ -44,8 +56,7 @@ def check_seconds(name: str, value: Any, *, may_be_none: bool = True) -> None:
     """Check that a value is a number of seconds above 0, or None for as long as it takes."""
     if value is None and may_be_none:
         return
-    # Written so that NaN, for which every comparison is false, is refused.
-    if isinstance(value, bool) or not hasattr(value, "__float__") or isinstance(value, str) or not value > 0:
+    if isinstance(value, bool) or not _number(value) > 0:
         rest = ", or None to wait for ever" if may_be_none else ""
         raise ArgumentError(f"{name}: expected seconds, more than 0{rest}, got {value!r}")
 
@@ -53,9 +64,20 @@ def check_seconds(name: str, value: Any, *, may_be_none: bool = True) -> None:
 def check_patience(**waits: Any) -> None:
     """Check that values are numbers of seconds that a caller is willing to wait, 0 included, or None."""
     for name, value in waits.items():
-        # Written so that NaN, for which every comparison is false, is refused.
-        if value is not None and (isinstance(value, str) or not hasattr(value, "__float__") or not value >= 0):
+        if value is not None and not _number(value) >= 0:
             raise ArgumentError(f"{name}: expected seconds, at least 0, or None, got {value!r}")
+
+
+def _number(value: Any) -> float:
+    """A value as a number; NaN, for which every comparison is false, if it is none."""
+    if isinstance(value, (str, type)) or not hasattr(value, "__float__") or np.ndim(value):
+        return nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):  # a date, for instance
+        return nan
+    except OverflowError:
+        return inf if value > 0 else -inf
 
 
 def check_cpus(name: str, value: Any) -> tuple[int, ...] | None:

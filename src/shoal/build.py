@@ -16,6 +16,7 @@ from shoal.engines.choose import build_engine
 from shoal.engines.kernel.installed import has_numba
 from shoal.engines.starting import closing_on_error
 from shoal.envs.envpool import kind_of
+from shoal.envs.gymnasiums import latest_version
 from shoal.errors import ArgumentError
 from shoal.nan_watch import POLICIES as NAN_POLICIES
 from shoal.pool import Pool
@@ -86,9 +87,7 @@ def make_pool(
         >>> batch.reward.tolist(), batch.elapsed_step.tolist()
         ([1.0, 1.0, 1.0, 1.0], [1, 1, 1, 1])
     """
-    recipe = own_recipe(env, engine, num_envs, env_kwargs, wrappers, max_episode_steps)
-    if recipe is None:
-        recipe = recipe_for(env, num_envs, env_kwargs, wrappers, max_episode_steps)
+    recipe = _recipe(env, engine, num_envs, env_kwargs, wrappers, max_episode_steps)
     count = len(recipe.factories)
     check_choice("check", check, _CHECKS)
     if not isinstance(on_fault, Restart):
@@ -164,6 +163,13 @@ def _fault_files(engine: Engine, folder: str | os.PathLike[str] | None) -> Fault
     if engine.spec.action.has_objects or (engine.name in ("kernel", "native") and folder is None):
         return None
     return FaultFiles(BlackBox(engine.rows), engine.config, folder)
+
+
+def _recipe(env: Any, engine: str, *arguments: Any) -> Recipe:
+    """How to build whatever ``make_pool`` was given."""
+    if isinstance(env, str) and engine != "envpool" and own_task(env) is None:
+        env = latest_version(env)
+    return own_recipe(env, engine, *arguments) or recipe_for(env, *arguments)
 
 
 def own_recipe(

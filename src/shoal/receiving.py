@@ -216,7 +216,7 @@ class Receiver:
         if self.given is None:
             return
         ids, batch = self.given
-        if not self._traffic.has_landed(ids[0]):
+        if ids and not self._traffic.has_landed(ids[0]):
             if self._leaves_ends:
                 self._ready.note_ends(ids, batch)
                 self._ready.excuse(self._recovery.dropped)

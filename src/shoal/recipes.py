@@ -22,7 +22,7 @@ from shoal.adapters import adapt
 from shoal.arguments import check_count
 from shoal.envs.box2d import check_installed
 from shoal.envs.envpool.names import hint as envpool_hint
-from shoal.envs.gymnasiums import register_with_gymnasium
+from shoal.envs.gymnasiums import latest_version, register_with_gymnasium
 from shoal.errors import ArgumentError, ResourceError, ShippingError
 from shoal.kernel import is_kind
 from shoal.machine import available_memory_bytes
@@ -232,7 +232,7 @@ def _source(env: Any) -> Any:
         try:
             if module:
                 importlib.import_module(module)
-            env = gym.spec(name)
+            env = gym.spec(latest_version(name))
         except gym.error.Error as error:
             raise ArgumentError(f"env: {error}{envpool_hint(name)}") from error
         except ModuleNotFoundError as error:

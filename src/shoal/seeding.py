@@ -43,7 +43,7 @@ def seeds_of(ids: Sequence[int], seed: Seed | np.ndarray[Any, Any], num_envs: in
         >>> seeds_of([2, 0], 7, 3)
         [9, 7]
     """
-    if np.ndim(seed) > 0:  # type: ignore[arg-type]
+    if isinstance(seed, Sequence) or np.ndim(seed):  # type: ignore[arg-type]
         return seeds_for(seed, len(ids))
     everyone = seeds_for(seed, num_envs)
     return [everyone[i] for i in ids]

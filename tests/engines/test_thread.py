@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from trainer_processes import wait_until
 
 from shoal import errors
 from shoal.testing import CountingEnv, FaultEnv, SleepyEnv, read_row, release_hangs
@@ -88,6 +89,17 @@ def test_a_late_answer_is_dropped_and_the_env_goes_on_after_a_reset(make: Callab
     # The late answer may still be on its way; the reset must not be mistaken for it, nor it for the reset.
     assert steps_of(pool.reset(env_id=[1])) == [0]
     assert steps_of(pool.step(ZEROS)) == [2, 1, 2]
+
+
+def test_an_env_that_has_come_back_long_ago_is_not_given_up_again(make: Callable[..., shoal.Pool]) -> None:
+    pool = make(envs_with("hang"))
+    pool.reset(seed=0)
+    with pytest.raises(errors.EnvTimeout):
+        pool.step(ZEROS)
+    release_hangs()
+    wait_until(lambda: bool(pool.engine._results.items), what="the late answer")
+    wait_until(lambda: monotonic() - pool.engine._clock.last > 0.1, what="the next look at what hangs")
+    assert steps_of(pool.reset()) == [0, 0, 0]
 
 
 def test_while_it_hangs_the_env_stays_lost_and_the_others_step_on(make: Callable[..., shoal.Pool]) -> None:

@@ -285,10 +285,10 @@ class ThreadEngine:
         self._refused = []
         rung = True
         while True:
+            self._drain()  # first, since a late answer tells that its lane does not hang any longer
             # Also while others keep answering, or the caller does not wait: a hung env must not hide behind that.
             if not rung or monotonic() - self._clock.last > _SLICE_S:
                 self._give_up_hung(self._clock.lap())
-            self._drain()
             if len(done) >= at_least or not self._waiting:
                 break
             left = _SLICE_S if end is None else min(_SLICE_S, end - monotonic())
