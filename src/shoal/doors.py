@@ -47,8 +47,9 @@ def make_vec(
     """Many envs as one ``gymnasium.vector.VectorEnv``.
 
     Args:
-        env: A registered id, a Gymnasium ``EnvSpec``, a ``KernelEnv`` class, a callable that makes an env (Gymnasium's,
-            dm_env's or a parallel one of PettingZoo's), or a list of such callables, one per env.
+        env: A registered id (without a version, the latest one), a Gymnasium ``EnvSpec``, a ``KernelEnv`` class, a
+            callable that makes an env (Gymnasium's, dm_env's or a parallel one of PettingZoo's), or a list of such
+            callables, one per env.
         num_envs: How many envs; for a list, its length.
         engine: ``"serial"``, ``"thread"``, ``"process"``, ``"kernel"`` for compiled envs, ``"native"`` for envs that a
             native simulator runs, ``"envpool"`` for EnvPool's own envs if that package is installed, or ``"auto"``,
