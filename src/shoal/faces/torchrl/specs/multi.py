@@ -216,7 +216,7 @@ class MultiCategorical(TensorSpec):
 
 
 class _WrongNumber(ValueError, RuntimeError):
-    """As many choices were given as a spec has not: like any value that cannot be brought into a spec's shape."""
+    """There are more or fewer choices than the spec has vectors; errors of shapes are of both classes in torch."""
 
 
 class MultiOneHot(TensorSpec):
