@@ -33,9 +33,9 @@ run: $(VENV)/.runs ## collect 200,000 steps of 64 CartPoles into build/, and pri
 
 # pytest exits with 5 when no test is marked slow, which is fine.
 .PHONY: test
-test: $(VENV)/.installed ## run the fast tests, then the slow ones (at most 20 minutes)
+test: $(VENV)/.installed ## run the fast tests, then the slow ones (at most 25 minutes)
 	@$(PYTEST) -m "not slow" -n 2
-	@timeout -k 10 1200 $(PYTEST) -m slow -n 2 || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
+	@timeout -k 10 1500 $(PYTEST) -m slow -n 2 || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
 
 .PHONY: check
 check: $(VENV)/.installed ## lint, formatting, types, spelling
