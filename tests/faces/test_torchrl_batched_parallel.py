@@ -397,12 +397,13 @@ thread.start()
 print(method(ParallelEnv(2, make)), method(ParallelEnv(2, make, mp_start_method="fork")))
 enough.set()
 thread.join()
-print(method(ParallelEnv(2, make, mp_start_method="spawn")))
+print(method(ParallelEnv(2, make, num_processes=1, mp_start_method="spawn")))
 """
 
 
+@pytest.mark.timeout(150)  # three processes import torch, one after the other
 def test_workers_are_forks_where_no_other_thread_runs() -> None:
-    done = run_python("-W", "ignore", "-c", PROGRAM)
+    done = run_python("-W", "ignore", "-c", PROGRAM, timeout=140)
     assert (done.stdout, done.returncode) == ("fork fork\nforkserver forkserver\nspawn\n", 0), done.stderr
 
 

@@ -174,7 +174,7 @@ def close_in_time(pool: shoal.Pool) -> None:
     assert monotonic() - start < CLOSE_LIMIT_S
 
 
-def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+def run_python(*arguments: str, timeout: float = 50, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run an interpreter of its own to the end; ``-X dev`` shows what is otherwise hidden, such as unclosed files."""
     command = [sys.executable, "-X", "dev", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
