@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -28,12 +28,17 @@ def seeds_for(seed: Seed | np.ndarray[Any, Any], num_envs: int) -> list[int | No
     """
     if seed is None:
         return [None] * num_envs
-    if isinstance(seed, Sequence) or (isinstance(seed, np.ndarray) and seed.ndim):
+    if are_several(seed):
         if len(seed) != num_envs:
             raise ArgumentError(f"seed: expected {num_envs} seeds, one per env, got {len(seed)}")
         return [None if s is None else _checked(s) for s in seed]
     first = _checked(seed)
     return [first + i for i in range(num_envs)]
+
+
+def are_several(seed: Any) -> TypeGuard[Sequence[int | None]]:
+    """Whether this is one seed per env, rather than one for all."""
+    return isinstance(seed, Sequence) or (isinstance(seed, np.ndarray) and seed.ndim > 0)
 
 
 def seeds_of(ids: Sequence[int], seed: Seed | np.ndarray[Any, Any], num_envs: int) -> list[int | None]:
@@ -43,7 +48,7 @@ def seeds_of(ids: Sequence[int], seed: Seed | np.ndarray[Any, Any], num_envs: in
         >>> seeds_of([2, 0], 7, 3)
         [9, 7]
     """
-    if isinstance(seed, Sequence) or np.ndim(seed):  # type: ignore[arg-type]
+    if are_several(seed):
         return seeds_for(seed, len(ids))
     everyone = seeds_for(seed, num_envs)
     return [everyone[i] for i in ids]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from shoal.batch import Batch, merge_infos
 from shoal.errors import NotReset, StateError
 from shoal.readiness import masked_ids
-from shoal.seeding import seeds_for
+from shoal.seeding import are_several, seeds_for
 from shoal.slot import Autoreset
 
 if TYPE_CHECKING:
@@ -241,8 +241,7 @@ def _finals_first(batch: Batch) -> list[tuple[int, dict[str, Any]]]:
 
 def _masked_seed(seed: Seed, ids: npt.NDArray[Any], num_envs: int) -> Seed:
     """The seeds of the envs in ``ids``; a list has one for every env, even when only some are reset."""
-    # In this order: numpy cannot tell the dimensions of a ragged list.
-    if not isinstance(seed, Sequence) and not np.ndim(seed):  # type: ignore[arg-type]
+    if not are_several(seed):
         return seed
     everyone = seeds_for(seed, num_envs)
     return [everyone[i] for i in ids]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shoal.adapters.tensordict_env import TensorDictEnv, plain, wrapped
+from shoal.adapters.tensordict_env import HEADER_BYTES, TensorDictEnv, plain, wrapped
 from shoal.faces.torchrl.env.keys import leaf_keys, path_of
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from shoal.faces.torchrl.specs import Composite
 
 PRESETS = "__shoal_presets__"
-# The byte of a row that says so; the one before it says what kind of step is wanted.
-PRESETS_BYTE = 1
+# The byte of a row that says so, after those that any env of TensorDicts reads.
+PRESETS_BYTE = HEADER_BYTES
 
 
 def carried_keys(read: Composite, written: Composite) -> list[Key]:
