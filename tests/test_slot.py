@@ -491,3 +491,12 @@ def test_a_reset_that_fails_within_a_step_is_told_to_the_one_who_resets() -> Non
     with pytest.raises(ZeroDivisionError, match="worn out"):
         slot.reset()
     assert told(slot, slot.reset()) == START
+
+
+def test_a_row_after_one_that_was_taken_back_brings_flags_of_its_own() -> None:
+    slot = Slot(CountingEnv(episode_length=9), Autoreset.NEXT_STEP)
+    slot.reset(seed=1)
+    slot.step(0)
+    assert slot.is_mid_episode
+    slot.take_back()
+    assert not slot.is_mid_episode  # the row that stands is that of the reset, and says that it is first

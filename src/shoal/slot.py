@@ -221,6 +221,7 @@ class Slot:
 
     def take_back(self) -> None:
         """Count the last step as not taken: its row cannot be handed out."""
+        self.is_mid_episode = False  # the row that is there is an older one, whose flags may be up
         if self.elapsed:
             self.elapsed -= 1
             self.first = False
