@@ -19,6 +19,8 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # -qq: errors are shown, warnings are not.
 PIP_FLAGS := -qq --disable-pip-version-check
+# What an installed shoal is made of that Python does not read anew each time.
+BUILT_FROM := pyproject.toml constraints.txt hatch_build.py $(wildcard csrc/*)
 
 # Tests start hundreds of processes: where bytecode is not to be kept, each of them would compile shoal anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -83,15 +85,15 @@ define install
 endef
 
 # Enough for the main job, and a fraction of what the tests need.
-$(VENV)/.runs: pyproject.toml constraints.txt
+$(VENV)/.runs: $(BUILT_FROM)
 	$(call install,$(VENV),-e ".[$(RUN_EXTRAS)]")
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: $(BUILT_FROM)
 	$(call install,$(VENV),-e ".[$(EXTRAS)]")
 	@touch $(VENV)/.runs $@
 
-$(BENCH_VENV)/.installed: pyproject.toml constraints.txt
+$(BENCH_VENV)/.installed: $(BUILT_FROM)
 	$(call install,$(BENCH_VENV),-e ".[$(BENCH_EXTRAS)]" $(BENCH_PEERS))
 	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) --no-deps $(BENCH_PEERS_ALONE)
 	@touch $@

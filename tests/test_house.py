@@ -22,7 +22,7 @@ ROOT = Path(shoal.__file__).parent
 
 # Low to high: a module may import from its own layer and the ones before it.
 LAYERS: list[set[str]] = [
-    {"cgroups", "errors", "files", "machine", "streams", "trigonometry"},
+    {"cgroups", "errors", "files", "machine", "quick", "streams", "trigonometry"},
     {"arguments", "faults"},
     {"spec", "seeding"},
     {"arrays", "batch", "kernel", "native"},

@@ -112,7 +112,7 @@ class Dispatch:
 
     def release(self) -> None:
         """Let go of the engine's memory. The counters stay."""
-        self._take = None
+        self._take = self._is_suspect = None
         self.reader.release()
         for user in (self.desk.nan_watch, self.box):
             if user is not None:
@@ -122,17 +122,18 @@ class Dispatch:
 
     def step_all(self, action: Any) -> Batch:
         """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
-        is_plain = not self.recovery.intervenes and action.__class__ is not RawActions
-        step_now = self._step_now
-        if not is_plain or step_now is None or (self._implicit_reset and not self.ready.all_ready):
+        step_now, recovery, ready = self._step_now, self.recovery, self.ready
+        is_odd = recovery.due or recovery.dropped or action.__class__ is RawActions
+        if step_now is None or is_odd or (self._implicit_reset and not ready.all_ready):
             ids = self.begin_step(action, None)
             return self.receiver.receive(ids, len(ids))
-        if not self.ready.all_ready:
-            self.ready.refuse_unready(self._all_ids)
-        if not (self._take is not None and self._take(action)):
+        if not ready.all_ready:
+            ready.refuse_unready(self._all_ids)
+        if self._take is None or not self._take(action):
             self.sender.write_actions(slice(None), self.action.fit_batch(action, self.num_envs))
         reader = self.reader
-        reader.next_block()
+        if reader.has_blocks:
+            reader.next_block()
         engine, receiver = self.engine, self.receiver
         # What an interrupted call has left behind must not pass for this one's.
         engine.collected = []

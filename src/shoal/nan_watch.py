@@ -20,6 +20,7 @@ import numpy.typing as npt
 from shoal.arrays import ALIGNMENT, has_true
 from shoal.errors import SpecError, Where
 from shoal.faults import Fault
+from shoal.quick import can_search, quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -58,6 +59,8 @@ class NanWatch:
         self._ends = [(rows.terminated[block], rows.truncated[block]) for block in blocks]
         self._elapsed = [rows.elapsed[block] for block in blocks]
         flat = [[column.reshape(-1) for _, column in self._obs[block] + self._final] for block in blocks]
+        if engine.has_odd_rows is None and can_search(*(column.dtype for columns in flat for column in columns)):
+            self.is_suspect = quick.Search(tuple((self._reward[block], *flat[block]) for block in blocks))
         # With several blocks, columns of one block cannot be merged: rows of the other blocks are in between.
         self._flat_obs = [_runs(flat[0])] if len(blocks) == 1 else flat
 
@@ -110,6 +113,7 @@ class NanWatch:
     def release(self) -> None:
         """Let go of the memory."""
         self._obs, self._final, self._reward, self._ends, self._elapsed, self._flat_obs = [], [], [], [], [], []
+        self.is_suspect = self._is_suspect
 
 
 def _runs(columns: Sequence[_Column]) -> list[_Column]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from shoal.arrays import ordered_span
 from shoal.batch import NOTHING, Batch
+from shoal.quick import quick
 from shoal.slot import copy_leaves
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class RowReader:
         is_bare: Whether a row is all there is to an answer, unless an episode ends or the engine keeps something
             besides it.
         rows_read: Rows handed out so far.
+        has_blocks: Whether results go to more than one block.
         has_ends: Whether some row of the last batch of all envs may end an episode.
     """
 
@@ -48,6 +50,7 @@ class RowReader:
         self._counts = engine.episodes is None or self._finals_are_columns
         self._tree = engine.spec.observation
         self._blocks = rows.layout.blocks
+        self.has_blocks = self._blocks > 1
         self._views = not copy and self._blocks > 1
         self._is_plain = self._tree.is_single and not self._tree.has_objects
         self.objects: dict[int, list[Any]] = {}
@@ -57,9 +60,13 @@ class RowReader:
         # Indexing a column by its block takes as long as copying a small column, so it is done once.
         scalars = (rows.reward, rows.terminated, rows.truncated, rows.elapsed, rows.first)
         self._scalars_of_block = [tuple(column[block] for column in scalars) for block in range(self._blocks)]
-        self._copies_of_block = [tuple(column.copy for column in columns) for columns in self._scalars_of_block]
         self._obs_of_block: list[list[Any]] = [
             [None if column is None else column[block] for column in rows.obs] for block in range(self._blocks)
+        ]
+        # What a batch of all envs is a copy of.
+        self._whole_of_block = [
+            (*scalars, self._env_id_N, *(c for c in obs if c is not None and not self._views))
+            for scalars, obs in zip(self._scalars_of_block, self._obs_of_block, strict=True)
         ]
         self._fields_of_block = [
             {name: column[block] for name, column in rows.info.items()} for block in range(self._blocks)
@@ -69,7 +76,7 @@ class RowReader:
     def release(self) -> None:
         """Let go of the memory. The counters stay."""
         self._scalars_of_block, self._obs_of_block, self._final = [], [], []
-        self._copies_of_block, self._fields_of_block, self._final_info = [], [], {}
+        self._whole_of_block, self._fields_of_block, self._final_info = [], [], {}
 
     def next_block(self, *, keep_rows: bool = False) -> None:
         """Turn to the block for the next results; ``keep_rows`` carries the rows over if only some envs will write."""
@@ -83,15 +90,9 @@ class RowReader:
     def read_all(self) -> Batch:
         """The rows of all envs, in order, with what the engine keeps for them besides the rows."""
         block = self.block
-        reward, terminated, truncated, elapsed, first = self._copies_of_block[block]
-        columns = self._obs_of_block[block]
-        if self._is_plain:
-            obs = columns[0] if self._views else columns[0].copy()
-        else:
-            obs = self._nested([None if c is None else c if self._views else c.copy() for c in columns])
-        batch = Batch(
-            obs, reward(), terminated(), truncated(), self._env_id_N.copy(), elapsed(), first(), (), NOTHING, NOTHING
-        )
+        reward, terminated, truncated, elapsed, first, env_id, *obs = _copies(self._whole_of_block[block])
+        nested = obs[0] if self._is_plain and obs else self._nested(self._leaves(obs, block))
+        batch = Batch(nested, reward, terminated, truncated, env_id, elapsed, first, (), NOTHING, NOTHING)
         if self._has_fields:
             batch.fields = {name: column.copy() for name, column in self._fields_of_block[block].items()}
         self.batches += 1
@@ -105,6 +106,14 @@ class RowReader:
             self._count(batch)
         self._ends = ends  # last: what an interrupt has cut short is read again
         return batch
+
+    def _leaves(self, copies: list[Any], block: int) -> list[Any]:
+        """Observations leaf by leaf: copies or views, and None for object leaves."""
+        columns = self._obs_of_block[block]
+        if self._views:
+            return columns
+        rest = iter(copies)
+        return [None if column is None else next(rest) for column in columns]
 
     def read(self, ids: Sequence[int]) -> Batch:
         """The rows of ``ids``, in this order, as copies."""
@@ -243,6 +252,13 @@ class RowReader:
         return self._tree.unflatten(
             [next(objects) if column is None else np.array(column[env_id])[()] for column in self._final]
         )
+
+
+def _copies_in_python(columns: tuple[npt.NDArray[Any], ...]) -> list[npt.NDArray[Any]]:
+    return [column.copy() for column in columns]
+
+
+_copies: Callable[[tuple[npt.NDArray[Any], ...]], list[Any]] = _copies_in_python if quick is None else quick.copies
 
 
 def _copier(ids: Sequence[int], rows: npt.NDArray[np.int32]) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:

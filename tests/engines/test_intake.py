@@ -9,7 +9,9 @@ import pytest
 from gymnasium import spaces
 
 from shoal.arrays import RowLayout, Rows
+from shoal.engines import intake
 from shoal.engines.intake import intake_of
+from shoal.quick import is_compiled
 from shoal.spec import EnvSpec, SpaceTree
 
 if TYPE_CHECKING:
@@ -85,9 +87,29 @@ def test_integers_without_bounds_of_their_own_are_taken_whatever_their_number() 
         (spaces.Box(-1, 1, (2,)), 3),
         (spaces.Box(-1, 1, ()), 3),
         (spaces.MultiDiscrete([3, 3]), 3),
-        (spaces.Dict({"a": spaces.Discrete(3)}), 3),
-        (spaces.Text(3), 3),
     ],
 )
-def test_other_actions_have_no_such_way(action: Space[Any], num_envs: int) -> None:
+def test_other_numbers_are_for_compiled_code(
+    action: Space[Any], num_envs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_compiled:
+        assert intake_of(rows_of(action, num_envs)) is not None
+    monkeypatch.setattr(intake, "can_check", lambda dtype: False)
     assert intake_of(rows_of(action, num_envs)) is None
+
+
+@pytest.mark.parametrize("action", [spaces.Dict({"a": spaces.Discrete(3)}), spaces.Text(3)])
+def test_other_actions_have_no_such_way(action: Space[Any]) -> None:
+    assert intake_of(rows_of(action)) is None
+
+
+def test_python_takes_what_compiled_code_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "can_check", lambda dtype: False)
+    rows = rows_of(spaces.Discrete(3, start=-1))
+    take = intake_of(rows)
+    assert take is not None
+    assert take(np.array([-1, 0, 1]))
+    for other in ([-2, 0, 1], [0, 2, 0], [0, 1]):
+        assert not take(np.array(other))
+    assert rows.action[0] is not None
+    assert rows.action[0].tolist() == [-1, 0, 1]

@@ -25,6 +25,7 @@ from shoal.engines.process.launch import start_method
 from shoal.engines.process.threads import foreign_threads
 from shoal.errors import ShoalError
 from shoal.machine import available_memory_bytes, usable_cores
+from shoal.quick import PURE_PYTHON, is_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +65,7 @@ def examine_machine(*, thorough: bool = False, watch: Watch = no_watch) -> list[
         ("python", _python),
         ("packages", _packages),
         ("extras", _extras),
+        ("compiled part", _compiled_part),
         ("cores", _cores),
         ("memory", partial(_memory, trial)),
         ("memory kills", _memory_kills),
@@ -132,6 +134,16 @@ def _version(name: str) -> str | None:
 
 
 # ------------------------------------------------------------------ what the machine has
+
+
+def _compiled_part() -> Diagnosis:
+    topic = "compiled part"
+    if is_compiled:
+        return Diagnosis(topic, "ok", "in use")
+    if os.environ.get(PURE_PYTHON):
+        return Diagnosis(topic, "ok", f"not in use, as {PURE_PYTHON} asks for")
+    fix = "install a C compiler, and then shoal again: pip install --force-reinstall --no-deps ..."
+    return Diagnosis(topic, "warning", "was not built for this Python, so steps of Python envs take longer", fix)
 
 
 def _cores() -> Diagnosis:

@@ -1,7 +1,8 @@
-"""Taking a batch of actions in one go, if they are a handful of integers and plainly valid.
+"""Taking a batch of actions in one go, if they are plainly valid.
 
-The kernel engine has compiled code for actions of every form (``kernel.actions``); this is Python, for the engines that
-run Python envs. It spares a step of few envs the long way through the checks, whose purpose is to explain errors.
+It spares a step the long way through the checks, whose purpose is to explain errors. Compiled code takes numbers of
+most kinds; in Python it pays for a handful of integers. The kernel engine has compiled code of its own
+(``kernel.actions``), which also casts.
 """
 
 from __future__ import annotations
@@ -11,28 +12,43 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.arrays import words
+from shoal.quick import can_check, quick
 from shoal.spec import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.arrays import Rows
+    from shoal.spec import Leaf
 
 
-def intake_of(rows: Rows) -> Callable[[Any], bool] | None:
+def intake_of(rows: Rows, *, bounded: bool = True) -> Callable[[Any], bool] | None:
     """A function that writes all envs' actions to their column, or returns False; None if they are of another kind.
 
     It accepts only arrays with exactly the column's dtype and shape. For anything else it returns False, and the pool
-    goes the long way, which casts or explains.
+    goes the long way, which casts or explains. ``bounded`` says whether continuous actions have to be in their space.
     """
     tree = rows.spec.action
     column = rows.action[0] if tree.is_single else None
-    if column is None or column.dtype.kind not in "iu":
+    if column is None:
         return None
-    leaf = tree.leaves[0].without_bounds()  # which forgets bounds that are those of the dtype
+    leaf = tree.leaves[0]
+    if not bounded or column.dtype.kind in "iu":
+        leaf = leaf.without_bounds()  # of integers, that forgets bounds which nothing can exceed
     if leaf.low is None:
-        return _take_any(column)
-    return _take_numbers(column, int(leaf.low), int(leaf.high)) if column.ndim == 1 and len(column) <= FEW else None
+        return _take_any(column) if column.dtype.kind in "iu" else None
+    if can_check(column.dtype) and column.size:
+        take: Callable[[Any], bool] = quick.Intake(column, *_bounds_of(leaf))
+        return take
+    is_handful = column.dtype.kind in "iu" and column.ndim == 1 and len(column) <= FEW
+    return _take_numbers(column, int(leaf.low), int(leaf.high)) if is_handful else None
+
+
+def _bounds_of(leaf: Leaf) -> list[np.ndarray[Any, Any]]:
+    """The lowest and highest values, one pair if it is the same for all numbers of an action."""
+    bounds = [np.broadcast_to(bound, leaf.shape or (1,)).reshape(-1) for bound in (leaf.low, leaf.high)]
+    width = 1 if all((bound == bound[:1]).all() for bound in bounds) else None
+    return [np.ascontiguousarray(bound[:width], leaf.dtype) for bound in bounds]
 
 
 def _take_any(column: np.ndarray[Any, Any]) -> Callable[[Any], bool]:

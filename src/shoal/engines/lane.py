@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.adapters import adapt, describe
-from shoal.arrays import Rows, RowWriter, span
+from shoal.arrays import Rows, RowWriter
+from shoal.engines.acting import action_reader, actions_reader
 from shoal.engines.base import (
     KEEP,
     LET_GO,
@@ -27,17 +27,17 @@ from shoal.engines.base import (
     row_layout,
 )
 from shoal.engines.measuring import measure, why_it_must_stay
+from shoal.engines.sweeping import Outcomes, step_in_python, sweeps_of
 from shoal.errors import SpecError, StateError
 from shoal.faults import Fault, fault_from
 from shoal.keeping import keep, objection, put_back
 from shoal.seeding import GeneratorState, generator_of, give_generator
 from shoal.slot import Row, Slot, copy_leaves
-from shoal.spec import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shoal.spec import EnvSpec, Leaf
+    from shoal.spec import EnvSpec
 
 _IMAGE = 2  # dimensions; copying a vector takes no time
 _NOWHERE: Any = object()
@@ -55,6 +55,9 @@ class Lane:
     Attributes:
         lends_rows: Whether envs may keep their observations in their rows.
         ends: How many rows that end an episode have been written.
+        is_plain: Whether a row is made of an observation and the columns that all envs have.
+        running: An array in which ``running[place]`` is the env that runs, for whoever watches for hung ones.
+        place: The index into it.
     """
 
     lends_rows = True
@@ -73,13 +76,13 @@ class Lane:
         self._incarnations = dict.fromkeys(self.env_ids, 0)
         self._spec: EnvSpec | None = None
         self._writers: list[RowWriter] = []
+        self._sweeps: tuple[Any, ...] = ()
         self._images: Any = None  # the rows that can be lent, and those that are
         self._lent: dict[int, Any] = {}
         self._action_of: Callable[[int, tuple[Any, ...]], Any] = _no_action
         self._actions: Callable[[], Iterable[Any]] = _no_action
-        self._is_plain = False
-        # Which env is running, for whoever watches for hung ones; an engine may put shared memory here.
-        self.running: memoryview | list[int] = [-1]
+        self.is_plain = False
+        self.running: np.ndarray[Any, Any] = np.full(1, -1, np.int32)
         self.place = 0
 
     def build(self) -> list[Fault]:
@@ -139,9 +142,15 @@ class Lane:
         self._rows = rows
         self._action_of = action_reader(rows)
         self._read_actions()
-        self._is_plain = not (rows.spec.observation.has_objects or rows.spec.info)
+        self.is_plain = not (rows.spec.observation.has_objects or rows.spec.info)
         # The short way of ``step_all`` does not ask whether an observation is in its row already.
-        self._images = images_of(rows) if self.lends_rows and not self._is_plain else None
+        self._images = images_of(rows) if self.lends_rows and not self.is_plain else None
+        self._sweeps = sweeps_of(rows, self._writers, self.running, self.place) if self.is_plain else ()
+
+    def watch(self, running: np.ndarray[Any, Any], place: int) -> None:
+        """From now on, note elsewhere which env is running."""
+        self.running, self.place = running, place
+        self._sweeps = sweeps_of(self._rows, self._writers, running, place) if self.is_plain else ()
 
     def _read_actions(self) -> None:
         """From now on, read the actions of the envs that are here, which may be only some of the lane's."""
@@ -193,49 +202,56 @@ class Lane:
         slot.state = state
         return None
 
-    def step_all(self, block: int) -> dict[int, Extra | Fault]:
+    def step_all(self, block: int) -> Outcomes:
         """Step every env of the lane: ``run`` for each, without its overhead. Returns what goes beyond a row."""
-        outcomes: dict[int, Extra | Fault] = {}
-        writer = self._writers[block]
-        put_obs, elapsed = writer.put_obs, writer.elapsed
-        rewards: Any = writer.reward
-        flags = () if len(self._writers) == 1 else (writer.terminated, writer.truncated, writer.first)
-        running, place, is_plain, own = self.running, self.place, self._is_plain, self._own
-        for (env_id, slot), action in zip(self.slots.items(), self._actions(), strict=True):
-            running[place] = env_id
-            try:
-                if not slot.is_mid_episode:
-                    row = slot.step(action)
-                else:
-                    result = slot.env.step(action)
-                    if result.__class__ is tuple and len(result) == 5 and is_plain:
-                        obs, reward, terminated, truncated, info = result
-                        if (
-                            terminated is False
-                            and truncated is False
-                            and info.__class__ is dict
-                            and reward.__class__ is float
-                            and isfinite(reward)
-                        ):
-                            # The usual row has no boundary to rule on, and with a single block its flags are still
-                            # down from the previous row.
-                            put_obs(env_id, obs)
-                            rewards[env_id] = reward
-                            elapsed[env_id] = slot.elapsed = slot.elapsed + 1
-                            for flag in flags:
-                                flag[env_id] = False
-                            if info:
-                                outcomes[env_id] = Extra(own(info))
-                            continue
-                    row = slot.conclude(result)
-                extra = self._write(env_id, slot, row, writer)
-                if extra is not None:
-                    outcomes[env_id] = extra
-            except BaseException as error:
-                outcomes[env_id] = self.fault(env_id, "step", error)
-                if self.worker is None and isinstance(error, KeyboardInterrupt):
-                    break
+        outcomes: Outcomes = {}
+        if self._sweeps:
+            self._sweeps[block](self, outcomes)
+        else:
+            step_in_python(self, self._writers[block], outcomes, has_flags=len(self._writers) > 1)
         return outcomes
+
+    @property
+    def sweeps(self) -> tuple[Any, ...]:
+        """The compiled forms of ``step_all``, one for each block; none if there are none."""
+        return self._sweeps
+
+    # What ``step_all`` is made of, in either form. Three of these say whether to go on with the next env.
+
+    def read_actions(self) -> Iterable[Any]:
+        """The actions of all envs that are here, in order, as values of the envs' own."""
+        return self._actions()
+
+    def step_slowly(self, writer: RowWriter, outcomes: Outcomes, env_id: int, action: Any) -> bool:
+        """Step an env that may be at a boundary."""
+        slot = self.slots[env_id]
+        try:
+            extra = self._write(env_id, slot, slot.step(action), writer)
+        except BaseException as error:
+            return self.note_failure(writer, outcomes, env_id, error)
+        if extra is not None:
+            outcomes[env_id] = extra
+        return True
+
+    def conclude(self, writer: RowWriter, outcomes: Outcomes, env_id: int, result: Any) -> bool:
+        """Write the row of an env whose step has returned something out of the usual."""
+        slot = self.slots[env_id]
+        try:
+            extra = self._write(env_id, slot, slot.conclude(result), writer)
+        except BaseException as error:
+            return self.note_failure(writer, outcomes, env_id, error)
+        if extra is not None:
+            outcomes[env_id] = extra
+        return True
+
+    def note_failure(self, _: RowWriter, outcomes: Outcomes, env_id: int, error: BaseException) -> bool:
+        """Note the fault of an env; an interrupt in the caller's own thread ends the step there."""
+        outcomes[env_id] = self.fault(env_id, "step", error)
+        return not (self.worker is None and isinstance(error, KeyboardInterrupt))
+
+    def extra_of(self, info: dict[str, Any]) -> Extra:
+        """What goes with a usual row."""
+        return Extra(self._own(info))
 
     def refuse(self, env_id: int, phase: str, error: BaseException) -> Fault:
         """The fault of an env whose row was written, yet cannot be handed out."""
@@ -322,56 +338,6 @@ def images_of(rows: Rows) -> Any:
     tree = rows.spec.observation
     column = rows.obs[0] if tree.is_single and rows.layout.blocks == 1 else None
     return None if column is None or len(tree.leaves[0].shape) < _IMAGE else column[0]
-
-
-def action_reader(rows: Rows) -> Callable[[int, tuple[Any, ...]], Any]:
-    """A function that returns an env's action, as a value of the env's own that nobody else will change.
-
-    An action that was sent beside the columns takes their place.
-    """
-    tree = rows.spec.action
-    columns = rows.action
-    if tree.is_single:
-        column = columns[0]
-        if column is None:
-            return lambda env_id, objects: objects[0]
-        if not tree.leaves[0].shape:
-            return lambda env_id, objects: objects[0] if objects else column[env_id]
-        return lambda env_id, objects: objects[0] if objects else column[env_id].copy()
-
-    def read_tree(env_id: int, objects: tuple[Any, ...]) -> Any:
-        if objects and not tree.has_objects:
-            return objects[0]
-        rest = iter(objects)
-        return tree.unflatten([next(rest) if c is None else np.array(c[env_id])[()] for c in columns])
-
-    return read_tree
-
-
-def actions_reader(rows: Rows, env_ids: Sequence[int]) -> Callable[[], Iterable[Any]]:
-    """A function that returns the actions of a whole lane, each as a value of its env's own."""
-    column = rows.action[0] if rows.spec.action.is_single else None
-    if column is not None and env_ids:
-        together = span(env_ids)
-        if together is None:
-            index = np.array(env_ids)
-            return lambda: list(column[index])
-        part = column[together]
-        if column.ndim > 1:
-            return lambda: list(part.copy())
-        numbers = numbers_of(rows.spec.action.leaves[0])
-        if numbers is not None:
-            return lambda: map(numbers.__getitem__, part.tolist())
-        return lambda: list(part)
-    read = action_reader(rows)
-    return lambda: [read(env_id, ()) for env_id in env_ids]
-
-
-def numbers_of(leaf: Leaf) -> dict[int, Any] | None:
-    """All values of a leaf that has few, as numpy scalars: looking one up takes a fraction of the time of making it."""
-    if leaf.shape or leaf.dtype.kind not in "iu" or leaf.low is None or leaf.high - leaf.low >= FEW:
-        return None
-    return {number: leaf.dtype.type(number) for number in range(leaf.low, leaf.high + 1)}
 
 
 def _as_is(value: Any) -> Any:

@@ -61,7 +61,7 @@ class SerialEngine:
             layout = row_layout(self.config, self.spec)
             self.rows = Rows(layout, layout.private())
             self.lane.attach(self.rows)
-            self.take = intake_of(self.rows)
+            self.take = intake_of(self.rows, bounded=self.config.bounded_actions)
 
     @property
     def ends(self) -> int:

@@ -200,7 +200,7 @@ class ThreadEngine:
             self.rows = Rows(layout, layout.private())
             for lane in self._lanes:
                 lane.lane.attach(self.rows)
-            self.take = intake_of(self.rows)
+            self.take = intake_of(self.rows, bounded=self.config.bounded_actions)
 
     def _await_built(self) -> None:
         clock, waited = AwakeTime(2 * _SLICE_S), 0.0

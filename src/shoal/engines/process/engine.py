@@ -18,8 +18,7 @@ from shoal.engines.process.homes import Homes
 from shoal.engines.process.letters import NO_LETTER, Letters
 from shoal.engines.process.notes import NoteReader
 from shoal.engines.process.recycling import Recycler
-from shoal.engines.process.rounds import Rounds
-from shoal.engines.process.wake import Waiter
+from shoal.engines.process.rounds import Arrival, Rounds
 from shoal.engines.process.watching import LaneWatch, blame
 from shoal.engines.process.wire import Kind, WireError
 from shoal.engines.starting import closing_on_error
@@ -54,6 +53,7 @@ class ProcessEngine:
         self.faults: dict[int, Fault] = {}
         self._taken = [0] * lanes
         self._stray = 0  # rows that lost workers have published and nobody takes
+        self._nothing = [0] * lanes
         self.owed = [0] * lanes
         self.all_ids = list(range(hosted))
         self.collected: list[int] = []
@@ -90,12 +90,10 @@ class ProcessEngine:
                 control.host[i] = lane
             self.faults.update(self.crew.attach(control, plan))
         self.gone = {i: self.faults[i] for worker in self.crew.lost for i in self.homes.envs_of(worker)}
-        self.take = intake_of(self.rows)
+        self.take = intake_of(self.rows, bounded=self.config.bounded_actions)
         self._notes = NoteReader(self.config, self.spec, control, self.homes)
-        self._rounds = Rounds(control)
         self._cores = usable_cores()
-        self._needs_all_cores = len(self.owed) >= self._cores
-        self._waiter = Waiter(control.done, partial(sum, control.progress), control.wanted)
+        self._rounds = Rounds(control, self._notes, needs_all_cores=len(self.owed) >= self._cores)
         self._clock = AwakeTime(2 * _SLICE_S)
         self._watch = LaneWatch(weakref.proxy(self))
         for worker in self.crew.workers:
@@ -111,6 +109,7 @@ class ProcessEngine:
         """Mark the commands and wake the lanes concerned."""
         if command is Command.STEP and not requests and len(ids) == len(self.all_ids) and self._moves_as_one:
             self._begin_round(block)
+            self._rounds.tell()
             return
         if self.recycler is not None and self.recycler.is_active:
             self.check_requests(requests or {})  # as below, but before any env is let go
@@ -151,7 +150,6 @@ class ProcessEngine:
         # Counted first: a step that is owed but was never counted would be waited for in vain.
         self._rounds.count(block)
         self.owed[:] = self.homes.sizes
-        self._rounds.tell()
 
     def _make_room(self, env_id: int) -> None:
         """Make sure that there is a worker to build an env in."""
@@ -199,22 +197,22 @@ class ProcessEngine:
 
     def step_now(self, block: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Step every env; if that yields nothing but rows, the books are kept without looking at single lanes."""
-        is_round = self.recycler is None and self._moves_as_one
-        goal = sum(self._taken) + len(self.all_ids)
-        if is_round:
-            self._begin_round(block)
-        else:
+        if not self._has_rounds or self.gone or self.recycler is not None:
             self.submit(self.all_ids, Command.STEP, None, block)
-        if meanwhile is not None:
-            meanwhile()
-        if (
-            is_round
-            and self._waiter.wait(goal, _SLICE_S, self._notes.has_news, is_crowded=self._needs_all_cores)
-            and sum(progress := self.control.progress.tolist()) == goal
-            and (self._notes.is_silent() or self._notes.read_slips_into(self.extras))
-        ):
+            if meanwhile is not None:
+                meanwhile()
+            self.collect(len(self.all_ids), None)
+            return
+        goal = sum(self._taken) + len(self.all_ids)
+        self._begin_round(block)
+        arrival = self._rounds.exchange(goal, _SLICE_S, meanwhile)
+        if arrival == Arrival.ALL or (arrival == Arrival.ALL_WITH_MORE and self._notes.read_slips_into(self.extras)):
             # In one go: after an interrupt in between, somebody would wait for what has already arrived.
-            self._taken, self.owed, self.collected = progress, [0] * len(progress), self.all_ids.copy()
+            self._taken, self.owed, self.collected = (
+                self.control.progress.tolist(),
+                self._nothing.copy(),
+                [*self.all_ids],
+            )
             self._look_now_and_then()
         else:
             self.collect(len(self.all_ids), None)
@@ -237,7 +235,7 @@ class ProcessEngine:
                 break
             goal = sum(self._taken) + self._stray + min(at_least - len(done), sum(self.owed))
             is_crowded = len(self.owed) - self.owed.count(0) >= self._cores
-            woken = self._waiter.wait(goal, left, partial(self._has_landed, len(done)), is_crowded=is_crowded)
+            woken = self._rounds.waiter.wait(goal, left, partial(self._has_landed, len(done)), is_crowded)
             self._look_now_and_then(at_once=not woken)
         return done
 
@@ -382,7 +380,7 @@ class ProcessEngine:
 
     def release(self) -> None:
         """Let go of the shared memory, which goes with the last view of it."""
-        for name in ("rows", "control", "take", "_waiter", "_rounds", "_notes"):
+        for name in ("rows", "control", "take", "_rounds", "_notes"):
             self.__dict__.pop(name, None)
 
     @property

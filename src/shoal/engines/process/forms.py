@@ -130,7 +130,7 @@ class FormWriter:
         self._told, self._slips = control.told, control.slips
         self._forms: dict[Any, tuple[int, Form | None]] = {}
         self._count = 0
-        self._written: set[int] = set()
+        self.written: set[int] = set()
         self.news: list[tuple[int, Form]] = []
 
     def put(self, env_id: int, extra: Extra) -> bool:
@@ -145,20 +145,20 @@ class FormWriter:
         if form is None or not form.put(self._slips, env_id * SLIP_BYTES, extra):
             return False
         self._told[env_id] = number
-        self._written.add(env_id)
+        self.written.add(env_id)
         return True
 
     def wipe(self, env_id: int) -> None:
         """Empty an env's slip before its next command: what was in it has been read."""
         if self._told[env_id]:
             self._told[env_id] = 0
-            self._written.discard(env_id)
+            self.written.discard(env_id)
 
     def wipe_all(self) -> None:
         """Empty the slips of all envs of the lane."""
-        for env_id in self._written:
+        for env_id in self.written:
             self._told[env_id] = 0
-        self._written.clear()
+        self.written.clear()
 
     def _learn(self, extra: Extra) -> tuple[int, Form | None]:
         try:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from shoal.arrays import words
 from shoal.engines.base import PHASES, Command, EngineConfig, Extra
 from shoal.engines.process import codec, shipping
 from shoal.engines.process.forms import SLIP_BYTES, Form, FormReader
@@ -77,20 +80,22 @@ class NoteReader:
 
     Attributes:
         forms: Reads the infos that need no message.
+        taken_N: How many messages of each worker have been read.
     """
 
     def __init__(self, config: EngineConfig, spec: EnvSpec, control: Control, homes: Homes) -> None:
         self.forms = FormReader(control, len(homes.lanes))
         self._homes = homes
         self._announced = control.notes
-        self._taken = [0] * len(control.notes)
+        self.taken_N = np.zeros(len(control.notes), np.int64)
+        self._taken = words(self.taken_N)
         self._allow_pickle = config.allow_pickle
         self._num_objects = sum(not leaf.is_array for leaf in spec.observation.leaves)
         self._has_finals = config.autoreset is Autoreset.SAME_STEP
 
     def has_news(self) -> bool:
         """Whether some worker has announced messages that were not taken yet."""
-        return bool(self._announced.tolist() != self._taken)
+        return bool(self._announced != self._taken)
 
     def has_news_of(self, index: int) -> bool:
         """Whether this worker has."""
@@ -121,7 +126,7 @@ class NoteReader:
 
     def is_silent(self) -> bool:
         """Whether no worker has anything to say beyond its rows."""
-        return self._announced.tolist() == self._taken and self.forms.is_silent
+        return bool(self._announced == self._taken) and self.forms.is_silent
 
     def read_slips_into(self, extras: dict[int, Extra]) -> bool:
         """Take the infos of all lanes; False if one makes no sense, or needs a message."""

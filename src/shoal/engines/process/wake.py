@@ -15,11 +15,17 @@ import errno
 import os
 import threading
 import time
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from shoal.arrays import words
+from shoal.quick import quick
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
 
 SEMAPHORE_BYTES = 64  # sem_t is 32 bytes on 64-bit Linux; a cache line keeps neighbours apart
 
@@ -132,7 +138,7 @@ class Waiter:
         self._fence = Fence()
 
     def wait(
-        self, goal: int, timeout_s: float, look: Callable[[], bool] | None = None, *, is_crowded: bool = False
+        self, goal: int, timeout_s: float, look: Callable[[], bool] | None = None, is_crowded: bool = False
     ) -> bool:
         """Wait until the count has reached ``goal``; False if ``timeout_s`` passed first.
 
@@ -197,3 +203,26 @@ class Waiter:
         finally:
             # No fence needed: a counterpart that has not seen this yet wakes us once in vain.
             self._wanted[self._place] = NOBODY_WAITS
+
+
+def waiter_of(
+    columns: Mapping[str, np.ndarray[Any, Any]], bed: str, counts: str, wanted: str, place: int | None
+) -> Any:
+    """A ``Waiter``, compiled if that can be, for columns of shared memory.
+
+    Args:
+        columns: The shared memory.
+        bed: The column with the semaphore.
+        counts: The column whose sum is the count.
+        wanted: The column that tells the other side.
+        place: Which item of each is concerned; None for all that there is.
+    """
+    part = slice(None) if place is None else slice(place, place + 1)
+    if quick is not None:
+        return quick.Waiter(
+            columns[bed][part].reshape(-1), columns[counts][part], columns[wanted][part], _SPIN_BUDGET_S
+        )
+    items = words(columns[counts][part])
+    count = partial(sum, items) if place is None else partial(items.__getitem__, 0)
+    semaphore = Semaphore(columns[bed][part].ctypes.data)
+    return Waiter(semaphore, count, words(columns[wanted][part]))

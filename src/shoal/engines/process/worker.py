@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.arrays import Arena, Rows
+from shoal.arrays import Arena, Rows, words
 from shoal.engines.base import PHASES, Command, EngineConfig, Extra, Request
 from shoal.engines.lane import Lane
 from shoal.engines.process import shipping, surroundings
@@ -31,7 +31,8 @@ from shoal.engines.process.control import Control, Plan
 from shoal.engines.process.forms import FormWriter
 from shoal.engines.process.letters import Mailbox
 from shoal.engines.process.notes import Note, Notes, pack_fault
-from shoal.engines.process.wake import NOBODY_WAITS, REORDERS, Fence, Waiter
+from shoal.engines.process.quick_rounds import CALLS, POSITION, ROUNDS, rounds_of
+from shoal.engines.process.wake import NOBODY_WAITS, REORDERS, Fence, waiter_of
 from shoal.engines.process.wire import Channel, FrameError, Kind
 from shoal.errors import ShippingError, Where
 from shoal.faults import Fault, fault_from
@@ -41,6 +42,7 @@ from shoal.streams import above_streams, keep_streams_taken
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from shoal.engines.sweeping import Outcomes
     from shoal.spec import EnvSpec
 
 _IDLE_SLICE_S = 30.0
@@ -261,42 +263,53 @@ class LaneServer:
         self.index = index
         self.control = worker.control
         self.one_by_one = worker.boot.config.one_by_one
-        lane.running, lane.place = self.control.running, index
+        lane.watch(self.control.columns["running"], index)
         self._first = lane.env_ids[0]
         self._capacity = worker.control.plan.capacity
-        self._position = 0
-        self._rounds = rounds
+        self._seen = np.array([0, rounds, 0])  # calls and rounds seen, and rows published
+        self._books = words(self._seen)
         self._fence = Fence()
         self._forms = FormWriter(self.control)
         self._notes = Notes(lane, self._forms, worker.boot.config.allow_pickle)
 
     def serve(self) -> None:
         """Wait and run until stopped, then close the envs."""
-        control, index = self.control, self.index
-        count = partial(control.calls.__getitem__, index)
-        wait = Waiter(control.go[index], count, control.awaited, index).wait
-        calls = 0
-        while not control.stop[0]:
-            if wait(calls + 1, _IDLE_SLICE_S) and calls != (now := count()):
-                calls = now
-                self._run()
+        self._serve_quickly() if self.lane.sweeps else self._serve()
         self.lane.close()
+
+    def _serve(self) -> None:
+        control, books = self.control, self._books
+        waiter = waiter_of(control.columns, "go", "calls", "awaited", self.index)
+        calls = control.calls
+        while not control.stop[0]:
+            if waiter.wait(books[CALLS] + 1, _IDLE_SLICE_S) and books[CALLS] != (now := calls[self.index]):
+                books[CALLS] = now
+                self._run()
+
+    def _serve_quickly(self) -> None:
+        """The same, but rounds in which envs have nothing to say beyond their rows are served by compiled code."""
+        rounds = rounds_of(self.control.columns, self.lane, self._forms.written, self._seen, _IDLE_SLICE_S)
+        while (outcomes := rounds.serve()) is not None:
+            if outcomes:
+                self._finish_round(outcomes)
+            else:
+                self._run()
 
     def _run(self) -> None:
         if self.control.leaving[self.worker.boot.worker]:
             for slot in self.lane.slots.values():
                 slot.defers = True
         rounds = self.control.rounds[self.index]
-        if rounds != self._rounds:
-            self._rounds = rounds
-            self._step_all()
+        if rounds != self._books[ROUNDS]:
+            self._books[ROUNDS] = rounds
+            self._forms.wipe_all()
+            outcomes = self.lane.step_all(self.control.block[self._first])
+            self._books[POSITION] += len(self.lane.slots)
+            self._finish_round(outcomes)
         else:
             self._run_pending()
 
-    def _step_all(self) -> None:
-        self._forms.wipe_all()
-        outcomes = self.lane.step_all(self.control.block[self._first])
-        self._position += len(self.lane.slots)
+    def _finish_round(self, outcomes: Outcomes) -> None:
         for env_id, outcome in outcomes.items():
             self._notes.add(env_id, outcome, Command.STEP)
         self._publish(self._notes.take() if outcomes else [])
@@ -306,7 +319,7 @@ class LaneServer:
         issued, finished, command, block = control.issued, control.finished, control.command, control.block
         letter, running, host, index = control.letter, control.running, control.host, self.index
         ring = index * self._capacity
-        notes, count = self._notes, 0
+        notes, books, count = self._notes, self._books, 0
         for env_id in self.lane.env_ids:
             sequence = issued[env_id]
             if sequence == finished[env_id] or host[env_id] != index:
@@ -317,8 +330,8 @@ class LaneServer:
             if outcome is not None:
                 notes.add(env_id, outcome, Command(command[env_id]))
             finished[env_id] = sequence
-            control.order[ring + self._position % self._capacity] = env_id
-            self._position += 1
+            control.order[ring + books[POSITION] % self._capacity] = env_id
+            books[POSITION] += 1
             count += 1
             if self.one_by_one:
                 self._publish(notes.take())
@@ -348,7 +361,7 @@ class LaneServer:
             lane.ends = 0
         if REORDERS:
             self._fence()  # the rows must be there before it is said that they are
-        control.progress[self.index] = self._position
+        control.progress[self.index] = self._books[POSITION]
         self._fence()
         wanted = control.wanted[0]
         if wanted != NOBODY_WAITS and (notes or sum(control.progress) >= wanted):
