@@ -33,11 +33,19 @@ help: ## list the targets
 run: $(VENV)/.runs ## collect 200,000 steps of 64 CartPoles into build/, and print where they are and the speed
 	@$(BIN)/shoal collect CartPole-v1 --num-envs 64 --steps 200_000 --out build/cartpole --overwrite
 
+# What the compiled part stands for. The rest of shoal does not know which of the two it runs on.
+PURE_TESTS := tests/engines tests/laws tests/test_nan_watch.py tests/test_pool.py tests/test_quick.py
+
 # pytest exits with 5 when no test is marked slow, which is fine.
 .PHONY: test
-test: $(VENV)/.installed ## run the fast tests, then the slow ones (at most 25 minutes)
+test: $(VENV)/.installed ## run the fast tests, those of the engines without compiled code, then the slow ones
 	@$(PYTEST) -m "not slow" -n 2
+	@SHOAL_PURE_PYTHON=1 $(PYTEST) -m "not slow" -n 2 -q --ignore tests/engines/kernel --ignore tests/engines/native $(PURE_TESTS)
 	@timeout -k 10 1500 $(PYTEST) -m slow -n 2 || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
+
+# Checked where there is a compiler: what it builds is built by hatch_build.py.
+C_FLAGS := -fsyntax-only -std=gnu11 -Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-cast-function-type
+INCLUDES := 'import numpy, sysconfig; print("-isystem", sysconfig.get_path("include"), "-isystem", numpy.get_include())'
 
 .PHONY: check
 check: $(VENV)/.installed ## lint, formatting, types, spelling
@@ -45,6 +53,7 @@ check: $(VENV)/.installed ## lint, formatting, types, spelling
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/codespell
+	@! command -v cc > /dev/null || cc $(C_FLAGS) $$($(BIN)/python -c $(INCLUDES)) csrc/*.c
 
 .PHONY: bench
 bench: $(BENCH_VENV)/.installed ## compare with peers, in a virtual environment of its own

@@ -7,18 +7,22 @@ import mmap
 import os
 import signal
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from shoal import testing
 from shoal.engines.process import wake
 from shoal.engines.process.wake import NOBODY_WAITS, SEMAPHORE_BYTES, Fence, Semaphore, Waiter
+from shoal.quick import is_compiled, quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+compiled = pytest.mark.skipif(not is_compiled, reason="shoal is installed without its compiled part")
 leak_guard = pytest.fixture(autouse=True)(testing.leak_guard)
 SOON_S = 20.0
 
@@ -171,13 +175,17 @@ def test_other_threads_run_while_one_waits(semaphores: list[Semaphore]) -> None:
 class Counter:
     """A count in shared memory, a semaphore, and the word that says at which count to post it."""
 
-    def __init__(self, words: memoryview, semaphore: Semaphore) -> None:
+    def __init__(self, words: memoryview, semaphore: Semaphore, bed: Any) -> None:
         self.words, self.semaphore = words, semaphore
+        self.bed = bed  # the memory of the semaphore, for compiled code; None if there is to be none
         self.fence = Fence()
         words[0], words[1] = 0, NOBODY_WAITS
 
-    def waiter(self, budget_s: float) -> Waiter:
-        return Waiter(self.semaphore, self.count, self.words, 1, budget_s)
+    def waiter(self, budget_s: float) -> Any:
+        if self.bed is None:
+            return Waiter(self.semaphore, self.count, self.words, 1, budget_s)
+        array = np.frombuffer(self.words, np.int64)
+        return quick.Waiter(self.bed, array[:1], array[1:], budget_s)
 
     def count(self) -> int:
         return self.words[0]
@@ -189,11 +197,12 @@ class Counter:
             self.semaphore.post()
 
 
-@pytest.fixture
-def counters(semaphores: list[Semaphore]) -> list[Counter]:
+@pytest.fixture(params=["python", pytest.param("compiled", marks=compiled)])
+def counters(request: pytest.FixtureRequest, memory: mmap.mmap, semaphores: list[Semaphore]) -> list[Counter]:
     """Three of them, in memory that forked children share."""
-    memory = memoryview(mmap.mmap(-1, 3 * 16)).cast("q")
-    return [Counter(memory[2 * i : 2 * i + 2], semaphore) for i, semaphore in enumerate(semaphores)]
+    words = memoryview(mmap.mmap(-1, 3 * 16)).cast("q")
+    beds = np.frombuffer(memory, np.uint8).reshape(3, SEMAPHORE_BYTES) if request.param == "compiled" else [None] * 3
+    return [Counter(words[2 * i : 2 * i + 2], semaphores[i], beds[i]) for i in range(3)]
 
 
 HOW = pytest.mark.parametrize("budget_s", [0.0, 150e-6], ids=["sleeping", "looking"])
@@ -245,6 +254,62 @@ def test_a_waiter_is_woken_from_another_process(counters: list[Counter], budget_
             go.raise_it()
             while done.count() < turn:
                 assert wait(turn, SOON_S)
+
+
+@HOW
+@pytest.mark.usefixtures("heeds_interrupts")
+def test_an_interrupt_ends_a_wait_and_leaves_it_in_order(counters: list[Counter], budget_s: float) -> None:
+    parent = os.getpid()
+    news, go, _ = counters
+
+    def say_go_and_wait() -> None:
+        waiter = news.waiter(budget_s)
+        go.raise_it()
+        while True:  # a signal that comes right before a sleep is handled after it
+            waiter.wait(1, 0.05)
+
+    def interrupt() -> bool:
+        return go.waiter(0.0).wait(1, SOON_S) and os.kill(parent, signal.SIGINT) is None
+
+    with child(interrupt), pytest.raises(KeyboardInterrupt):
+        say_go_and_wait()
+    assert news.words[1] == NOBODY_WAITS
+
+
+def test_an_error_of_who_looks_for_other_news_ends_the_wait(counters: list[Counter]) -> None:
+    def fail() -> bool:
+        raise LookupError("as ordered")
+
+    with pytest.raises(LookupError):
+        counters[0].waiter(0.0).wait(1, SOON_S, fail)
+    assert counters[0].words[1] == NOBODY_WAITS
+
+
+def test_long_waits_take_no_time_of_the_processor(counters: list[Counter]) -> None:
+    waiter = counters[0].waiter(150e-6)
+    for _ in range(20):  # which teach it that looking is in vain
+        waiter.wait(1, 0.005)
+    before = time.process_time()
+    assert not waiter.wait(1, 0.3)
+    assert time.process_time() - before < 0.03
+
+
+def test_other_threads_run_while_one_looks_and_sleeps(counters: list[Counter]) -> None:
+    raiser = threading.Thread(target=counters[0].raise_it)
+    raiser.start()
+    while not counters[0].waiter(150e-6).wait(1, SOON_S):
+        pass
+    raiser.join()
+
+
+@compiled
+def test_compiled_waits_refuse_memory_of_another_kind() -> None:
+    bed, words = np.zeros(SEMAPHORE_BYTES, np.uint8), np.zeros(2, np.int64)
+    for args in ((bed[:8], words, words[:1]), (bed, words, words), (bed, words.astype(np.int32), words[:1])):
+        with pytest.raises((TypeError, ValueError)):
+            quick.Waiter(*args, 1e-4)
+    with pytest.raises(TypeError):
+        quick.Waiter(bed, words, words[:1], 1e-4).wait()
 
 
 class FakeTime:
