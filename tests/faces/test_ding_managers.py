@@ -743,6 +743,22 @@ def test_in_one_process_an_env_begins_its_next_episode_before_another_steps(laun
     assert rows(manager.ready_obs) == {0: [0, 0, 1], 1: [1, 1, 0], 2: [2, 0, 1]}
 
 
+def test_ids_are_ints_in_order_whatever_was_given_and_whoever_was_reset_last(form: Any, launched: Any) -> None:
+    manager = launched(form, lengths=(5, 5, 5))
+    for i in (2, 0, 1):
+        manager.reset({i: None})
+    timesteps = manager.step({np.int64(i): 1 for i in range(3)})
+    for found in (timesteps, manager.ready_obs):
+        assert [(type(i), i) for i in found] == [(int, 0), (int, 1), (int, 2)]
+
+
+def test_what_is_ready_is_the_callers_to_change(form: Any, launched: Any) -> None:
+    manager = launched(form)
+    seen = rows(manager.ready_obs)
+    manager.ready_obs.clear()
+    assert rows(manager.ready_obs) == seen
+
+
 def test_a_step_returns_envs_in_the_order_of_the_dict_whoever_else_is_busy(launched: Any) -> None:
     manager = launched(SyncSubprocessEnvManager, (9, 1, 9), partial(Tally, reset_s=0.5), num_workers=3)
     assert list(manager.step({2: 0, 1: 0, 0: 0})) == [2, 1, 0]

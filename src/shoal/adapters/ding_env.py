@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from shoal.adapters.ding_timestep import FIELDS, TRUNCATED, BaseEnvTimestep, is_abnormal, told_by
+from shoal.arrays import has_true
 from shoal.errors import ArgumentError, SpecError
 from shoal.spec import SpaceTree
 
@@ -99,6 +100,9 @@ class ActionForms:
 
     Attributes:
         space: What the pool takes for the env's action space.
+        has_column: Whether there is a column at all.
+        pack: Actions as one array for the pool; None if one of them fits no column.
+        unpack: The action as it was given, for the env.
 
     Example:
         >>> forms = ActionForms(spaces.Discrete(3))
@@ -111,43 +115,29 @@ class ActionForms:
 
     def __init__(self, space: Any) -> None:
         own = as_gymnasium(space)
-        self.is_discrete = isinstance(own, spaces.Discrete)
-        if self.is_discrete:
+        self.pack: Callable[[Sequence[Any]], np.ndarray[Any, Any] | None] = self._pack_arrays
+        self.unpack: Callable[[Any], Any] = _unpack_any
+        if isinstance(own, spaces.Discrete):
             limits = np.iinfo(np.int64)
             self.space: Space[Any] = spaces.Box(limits.min, limits.max, (2,), np.int64)
+            self.pack, self.unpack = _pack_numbers, _unpack_number
         elif isinstance(own, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)) and own.shape:
             self.space = own
         else:
             self.space = Anything()
         self.has_column = not isinstance(self.space, Anything)
 
-    def pack(self, actions: Sequence[Any]) -> np.ndarray[Any, Any] | None:
-        """Actions as one array for the pool; None if one of them fits no column."""
-        if self.is_discrete:
-            return _pack_numbers(actions)
+    def _pack_arrays(self, actions: Sequence[Any]) -> np.ndarray[Any, Any] | None:
         shape, dtype = self.space.shape, self.space.dtype
         for action in actions:
             if action.__class__ is not np.ndarray or action.dtype != dtype or action.shape != shape:
                 return None
         packed = np.array(actions)
-        return None if np.isnan(packed).any() else packed  # a pool has objections to NaN, and an env may have none
-
-    def unpack(self, action: Any) -> Any:
-        """The action as it was given, for the env."""
-        if action.__class__ is Given:
-            return action.action
-        if not self.is_discrete:
-            return action
-        form, value = action.tolist()
-        if form == 0:
-            return value
-        if form == 1:
-            return np.int64(value)
-        return np.array(value if form == 2 else [value])
+        return None if has_true(np.isnan(packed)) else packed  # a pool objects to NaN, and an env may not
 
 
 def _pack_numbers(actions: Sequence[Any]) -> np.ndarray[Any, Any] | None:
-    kinds = set(map(type, actions))
+    kinds = {*map(type, actions)}
     flat: list[Any] = []
     if len(kinds) == 1 and (form := _FORMS.get(kinds.pop())) is not None:  # as is usual
         flat = [form] * (2 * len(actions))
@@ -164,6 +154,21 @@ def _pack_numbers(actions: Sequence[Any]) -> np.ndarray[Any, Any] | None:
         return np.array(flat, np.int64).reshape(-1, 2)
     except OverflowError:
         return None
+
+
+def _unpack_number(action: Any) -> Any:
+    if action.__class__ is Given:
+        return action.action
+    form, value = action.tolist()
+    if form == 0:
+        return value
+    if form == 1:
+        return np.int64(value)
+    return np.array(value if form == 2 else [value])
+
+
+def _unpack_any(action: Any) -> Any:
+    return action.action if action.__class__ is Given else action
 
 
 # ---------------------------------------------------------------------- observations

@@ -72,6 +72,8 @@ class BaseEnvManager:
         # It is looked at again when the manager is launched again, so it is closed when nobody can do that any more.
         weakref.finalize(self, self._reference.close)
         self._replay_paths: list[str | None] = [None] * len(self._env_fn)
+        # Whether ``reset`` leaves running envs alone, so that no recording is cut short.
+        self._keeps_recording = False
 
     def _settings(self, cfg: Mapping[str, Any]) -> Settings:
         return Settings.of(cfg, has_processes=self._has_processes)
@@ -154,12 +156,16 @@ class BaseEnvManager:
             ManagerState: If the manager is closed.
             FaultError: If the manager has closed because the automatic reset of an env failed for good.
         """
+        core = self._core
+        if core.are_all_ready():
+            return core.ready_obs.copy()
         ids = self._ready()
-        observations = self._core.ready_obs
-        return {i: observations[i] for i in ids}
+        return {i: core.ready_obs[i] for i in ids}
 
     def _ready(self) -> list[int]:
         """Ids of the envs that wait for an action. If there are no envs any more, the error says why."""
+        if self._core.are_all_ready():  # and then nothing can be wrong
+            return [*self._core.states]
         ids = self.ready_env
         if self._core.failure is not None:
             raise self._core.failure.with_traceback(None)
@@ -222,7 +228,20 @@ class BaseEnvManager:
             reset_param: Keywords for the reset of each env, which its automatic resets will use again.
         """
         self._check_open()
-        self._core.reset(self._asked_for(reset_param))
+        ids = self._asked_for(reset_param)
+        self._core.reset(self._not_recorded(ids) if self._keeps_recording else ids)
+
+    def _not_recorded(self, ids: list[int]) -> list[int]:
+        """Those of these envs that do not run. The others are not reset, but get the seeds that wait for them."""
+        core = self._core
+        core.settle()
+        kept = [i for i in core.progress.running() if i in ids]
+        if kept:
+            _log.warning("envs %s are being recorded and run, so they are not reset", kept)
+        for i in kept:
+            if (seed := core.seeds.take(i)) is not None:
+                core.runner.seed(i, seed, core.seeds.dynamic)
+        return [i for i in ids if i not in kept]
 
     def _asked_for(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None) -> list[int]:
         """The envs to be reset, once it is noted with which keywords. If something is wrong, nothing is noted."""
@@ -247,8 +266,8 @@ class BaseEnvManager:
             ManagerState: If the manager is closed, or one of the envs is not running. No env has moved in that case.
             FaultError: If an env has failed for good. Its ``timesteps`` holds the answers of the others.
         """
-        self._check_open()
-        if not isinstance(actions, Mapping):
+        if actions.__class__ is not dict and not isinstance(actions, Mapping):
+            self._check_open()
             raise WrongSetting(f"actions: expected a dict of actions by env id, got {type(actions).__name__}")
         return self._core.step(actions)
 
@@ -293,7 +312,7 @@ class BaseEnvManager:
         if len(paths) != self.env_num:
             raise WrongSetting(f"replay_path: expected {self.env_num} paths, one per env, got {len(paths)}")
         self._replay_paths = [*paths]
-        self._core.keeps_recording = self._core.manners.spares_recordings
+        self._keeps_recording = self._core.manners.spares_recordings
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Have an env draw figures, in this folder."""

@@ -13,14 +13,13 @@ of the other envs are handed out first, and the call after that says why the man
 
 from __future__ import annotations
 
-import logging
 from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import EnvTimeout, FaultError, ManagerState, ShoalError, WorkerDied
 from shoal.faces.ding.failures import either_class, failure
-from shoal.faces.ding.runner import Runner, Wish
+from shoal.faces.ding.runner import Runner
 from shoal.faces.ding.seeds import Seeds
 from shoal.faces.ding.states import EnvState, Progress
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from shoal.faces.ding.config import Manners, Settings
 
 _obs_of = attrgetter("obs")
-_log = logging.getLogger("shoal")
 
 
 class Core:
@@ -45,8 +43,6 @@ class Core:
         reset_param: What each env was last reset with; automatic resets use it again.
         seeds: What each env is to be seeded with when ``begin_reset`` or ``reset`` is called for it.
         failure: The reset that has ended all envs, if that is how they ended.
-        keeps_recording: Whether ``reset`` leaves running envs alone, so that no recording is cut short; they only get
-            their seeds.
         events: ``(env id, "reset" or "step", result)`` for every answer, if somebody wants to know.
     """
 
@@ -60,8 +56,9 @@ class Core:
         self.reset_param: dict[int, Mapping[str, Any] | None] = {}
         self.seeds = Seeds()
         self.failure: FaultError | None = None
-        self.keeps_recording = False
         self._runner: Runner | None = None
+        self._all_ids = [*range(num_envs)]
+        self._steps_at_once = manners.waits_for_all and not manners.in_turn
         # Envs that are being reset, and until when each is worth waiting for.
         self._resetting: dict[int, float] = {}
         self._stepping: set[int] = set()
@@ -108,6 +105,7 @@ class Core:
                 replay_paths=replay_paths,
             )
         self.failure = None
+        self.ready_obs.update(dict.fromkeys(range(self.num_envs)))  # from now on, they are in the order of the ids
         self.progress.begin()
 
     def close(self) -> None:
@@ -122,8 +120,7 @@ class Core:
 
     def _end_if_failed(self) -> FaultError | None:
         """End all envs if a reset has failed for good, and return that failure."""
-        failed = self.failure
-        if failed is not None:
+        if (failed := self.failure) is not None:
             self.close()
             self.failure = failed
         return failed
@@ -140,7 +137,12 @@ class Core:
 
     def _begin_resets(self, seeds: Mapping[int, int | None]) -> None:
         """Start resetting envs with what each was last given; those that were lost are built anew."""
-        wishes = {i: self._wish(i, seed) for i, seed in seeds.items()}
+        # Telling takes time, and only an env that is built anew needs to be told again.
+        may_be_new = self.settings.renews or self.settings.attempts > 1
+        wishes = {
+            i: self.seeds.wish(i, seed, self.reset_param[i], may_be_new=may_be_new or i in self._lost)
+            for i, seed in seeds.items()
+        }
         if lost := [i for i in wishes if i in self._lost]:
             self.runner.renew(lost)
             self._lost.difference_update(lost)
@@ -151,34 +153,14 @@ class Core:
             self._resetting[i] = until
         self.progress.note_resets(wishes)
 
-    def _wish(self, env_id: int, seed: int | None) -> Wish:
-        # Telling takes time, and only an env that is built anew needs to be told again.
-        may_be_new = self.settings.renews or self.settings.attempts > 1 or env_id in self._lost
-        static = self.seeds.static_of(env_id) if may_be_new else None
-        is_seeded = may_be_new and self.seeds.has_given(env_id)
-        return Wish(self.reset_param[env_id], seed, self.seeds.dynamic, static, is_seeded)
-
-    def reset(self, ids: Iterable[int]) -> None:
+    def reset(self, ids: Sequence[int]) -> None:
         """Reset envs and wait for them."""
-        ids = self._not_recorded(ids) if self.keeps_recording else list(ids)
         for i in ids:
             self._answers.pop(i, None)
         for turn in [[i] for i in ids] if self.manners.in_turn else [ids] if ids else []:
             self.begin_reset(turn)
             self.await_resets(turn)
             self._raise_if_failed()
-
-    def _not_recorded(self, ids: Iterable[int]) -> list[int]:
-        """Those of these envs that do not run. The others are not reset, but get the seeds that wait for them."""
-        self.settle()
-        ids = list(ids)
-        kept = [i for i in self.progress.running() if i in ids]
-        if kept:
-            _log.warning("envs %s are being recorded and run, so they are not reset", kept)
-        for i in kept:
-            if (seed := self.seeds.take(i)) is not None:
-                self.runner.seed(i, seed, self.seeds.dynamic)
-        return [i for i in ids if i not in kept]
 
     def await_resets(self, ids: Iterable[int]) -> None:
         """Wait for those of these envs that are being reset."""
@@ -218,7 +200,26 @@ class Core:
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Step envs, and return the timesteps of those that have answered, by their ids."""
-        ids = list(actions)
+        ids = [*actions]
+        if self._steps_at_once and ids == self._all_ids and self.are_all_ready():  # as most managers do all day
+            self._step_at_once(self._all_ids, actions)
+        else:
+            self._step_some(ids, actions)
+        if self._stepping:
+            self._await_answers(ids)
+        if self._resetting and self.settings.resets_inside:
+            self.await_resets(list(self._resetting))
+        answers, self._answers = self._answers, {}
+        if self.failure is not None and (failed := self._end_if_failed()) and self.settings.resets_inside:
+            failed.timesteps.update(answers)  # type: ignore[attr-defined]
+            raise failed
+        if [*answers] == ids:
+            return answers
+        # The envs of this call come first, in the order of the call; then those that answer an earlier one.
+        return {i: answers[i] for i in [*filter(answers.__contains__, ids), *sorted(answers.keys() - set(ids))]}
+
+    def _step_some(self, ids: list[int], actions: Mapping[int, Any]) -> None:
+        """Step envs once it is clear that they can be stepped."""
         if self._resetting:
             self.catch_up(wait=False)
         self.check_open()
@@ -227,23 +228,13 @@ class Core:
             (self._step_in_turn if self.manners.in_turn else self._step_at_once)(ids, actions)
         elif ids:
             self.begin_step(actions)
-        self._await_answers(ids)
-        if self._resetting and self.settings.resets_inside:
-            self.await_resets(list(self._resetting))
-        answers, self._answers = self._answers, {}
-        if (failed := self._end_if_failed()) is not None and self.settings.resets_inside:
-            failed.timesteps.update(answers)  # type: ignore[attr-defined]
-            raise failed
-        if list(answers) == ids:
-            return answers
-        # The envs of this call come first, in the order of the call; then those that answer an earlier one.
-        return {i: answers[i] for i in [*filter(answers.__contains__, ids), *sorted(answers.keys() - set(ids))]}
 
     def _step_at_once(self, ids: list[int], actions: Mapping[int, Any]) -> None:
-        """Step envs while nothing else is under way: what most managers do all day, in a single call to the pool."""
+        """Step envs while nothing else is under way, in a single call to the pool."""
         self._stepping.update(ids)
         try:
-            self._absorb(self.runner.step(actions))
+            runner = self._runner or self.check_open()
+            self._absorb(runner.step(ids, actions))
         except FaultError as error:
             self._fail(error)
         except ShoalError:  # nothing has moved
@@ -298,13 +289,19 @@ class Core:
             self._take(1, None)
         self._end_if_failed()
 
+    def are_all_ready(self) -> bool:
+        """Whether all envs run and wait for an action, as is usual; then no single one has to be looked at."""
+        if self._resetting or self._stepping or self._answers or self.failure is not None:
+            return False
+        return [*self.states.values()].count(EnvState.RUN) == self.num_envs
+
     def ready(self) -> list[int]:
         """Envs that run and wait for an action; if there are none yet, this may wait for resets under way."""
+        if self.are_all_ready():
+            return [*self._all_ids]
         self.catch_up()
         while True:
             busy = self._busy
-            if not busy and self.progress.do_run(self.states):
-                return [*self.states]
             ids = [i for i in self.progress.running() if i not in busy]
             if ids or not self._resetting or not self.manners.waits_to_be_ready:
                 return ids
@@ -335,21 +332,24 @@ class Core:
             self._absorb_resets(batch, ids, back)
             if len(back) == len(ids):
                 return
-        timesteps, news, begun = self.runner.timesteps(batch)
-        answers = dict(zip(ids, timesteps, strict=True))
+        answers, ends, begun = (self._runner or self.check_open()).timesteps(batch, ids)
         if not self._stepping.issuperset(ids):
             answers = {i: timestep for i, timestep in answers.items() if i in self._stepping}
-        self._stepping.difference_update(answers)
+        self._stepping.difference_update(ids)
         self._answers.update(answers)
         self.ready_obs.update(zip(answers, map(_obs_of, answers.values()), strict=True))
         if self.events is not None:
             self.events.extend((i, "step", timestep) for i, timestep in answers.items())
+        if ends:
+            self._absorb_ends(ends, answers, begun)
+
+    def _absorb_ends(self, ends: Iterable[int], answers: Mapping[int, Any], begun: Mapping[int, Any]) -> None:
+        """Take note of ends of episodes; where the next one has begun, its first observation is in ``begun``."""
         due = []
-        for row in news:
-            i = ids[row]
+        for i in ends:
             if i in answers and self.progress.note_end(i, answers[i]):
-                if row in begun:
-                    self._begin(i, begun[row])
+                if i in begun:
+                    self._begin(i, begun[i])
                 else:
                     due.append(i)
         if due:  # seeds wait for a reset that the caller asks for

@@ -6,7 +6,7 @@ rows ─▶ (env id, timestep)                             what travelled beside
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,47 +25,13 @@ if TYPE_CHECKING:
 
     from shoal.batch import Batch
     from shoal.faces.ding.config import Settings
+    from shoal.faces.ding.seeds import Wish
 
 _CLOSE_TIMEOUT_S = 2.0
 _QUICK_RESET_S = 0.002  # resets that take longer are not made part of a step
 _TOLD_OF_FAULTS = {"kind", "message", "incarnation", "attempts"}
 # Makes a timestep from its four fields in half the time that calling the class takes.
 _timestep: Callable[[Iterable[Any]], BaseEnvTimestep] = partial(tuple.__new__, BaseEnvTimestep)
-
-
-@dataclass(frozen=True)
-class Wish:
-    """How an env is to be reset.
-
-    Attributes:
-        kwargs: Keywords for the env's own ``reset``; None to use those of the last reset again.
-        seed: The seed to give to the env first.
-        dynamic_seed: The ``dynamic_seed`` that goes with the seed, if any.
-        static_seed: The seed for an env that has to be built anew.
-        is_seeded: Whether such an env is to have a seed of its own if there is no static one.
-    """
-
-    kwargs: Mapping[str, Any] | None = None
-    seed: int | None = None
-    dynamic_seed: bool | None = None
-    static_seed: int | None = None
-    is_seeded: bool = False
-
-    @property
-    def options(self) -> dict[str, Any] | None:
-        """The wish as options for the env's adapter; None if there is nothing to say."""
-        told: dict[str, Any] = {}
-        if self.kwargs is not None:
-            told["kwargs"] = dict(self.kwargs)
-        if self.seed is not None:
-            told["seeded"] = True
-            if self.dynamic_seed is not None:
-                told["dynamic_seed"] = self.dynamic_seed
-        if self.static_seed is not None:
-            told["static_seed"] = self.static_seed
-        if self.is_seeded:
-            told["is_seeded"] = True
-        return told or None
 
 
 class Runner:
@@ -97,7 +63,8 @@ class Runner:
         # Envs whose timesteps have a class of their own, with that class.
         self._kinds: dict[int, Any] = {}
         self._all_ids = list(range(self.num_envs))
-        self._forms = ActionForms(spaces[1])
+        forms = ActionForms(spaces[1])
+        self._pack: Callable[[list[Any]], Any] = forms.pack if forms.has_column else list
         self.pool = make_pool(
             factories,
             engine=engine,
@@ -148,18 +115,15 @@ class Runner:
 
     def begin_step(self, actions: Mapping[int, Any]) -> None:
         """Start one step per env."""
-        self.pool.send(self._packed(list(actions.values())), list(actions))
+        given = [*actions.values()]
+        packed = self._pack(given)
+        self.pool.send(_beside(given) if packed is None else packed, [*actions])
 
-    def step(self, actions: Mapping[int, Any]) -> Batch:
+    def step(self, ids: list[int], actions: Mapping[int, Any]) -> Batch:
         """Step envs of a pool in which nothing is under way, and wait for all of them."""
-        ids = list(actions)
-        return self.pool.step(self._packed(list(actions.values())), None if ids == self._all_ids else ids)
-
-    def _packed(self, actions: list[Any]) -> Any:
-        if not self._forms.has_column:
-            return actions
-        packed = self._forms.pack(actions)
-        return RawActions(map(Given, actions)) if packed is None else packed
+        given = [*actions.values()]
+        packed = self._pack(given)
+        return self.pool.step(_beside(given) if packed is None else packed, None if ids == self._all_ids else ids)
 
     def receive(self, at_least: int, timeout: float | None = None) -> Batch | None:
         """Wait for rows; None if not enough arrived in time."""
@@ -185,41 +149,58 @@ class Runner:
         leaves = self._tree.flatten(obs)
         return [self._tree.unflatten(row) for row in zip(*leaves, strict=True)]
 
-    def timesteps(self, batch: Batch) -> tuple[list[Any], Sequence[int], dict[int, Any]]:
-        """The timestep of every row.
+    def timesteps(self, batch: Batch, ids: Sequence[int]) -> tuple[dict[int, Any], Sequence[int], Mapping[int, Any]]:
+        """The timestep of every row, by env id; ``ids`` are the envs of the rows.
 
-        With them, the rows that end an episode or have an info; and, for rows that have begun the next episode, its
-        first observation.
+        With them, the envs whose row ends an episode or has an info; and, for envs that have begun the next episode,
+        its first observation.
         """
         rewards = batch.reward.astype(np.float32)[:, None]
-        dones = (batch.terminated | batch.truncated).tolist()
-        infos: list[dict[str, Any]] = [{} for _ in dones]
-        for row, info in batch.infos:
-            infos[row] = info
-        rows, begun = self._rows_of(batch.obs), {}
-        for row, (last_obs, last_info) in batch.finals.items():
-            aside = infos[row].get(ASIDE)
-            begun[row] = rows[row] if aside is None else aside["obs"]
-            rows[row], infos[row] = last_obs, last_info
-        made: list[Any] = list(map(_timestep, zip(rows, rewards, dones, infos, strict=True)))
-        if not (batch.infos or batch.finals or self._kinds):
-            return made, [row for row, done in enumerate(dones) if done] if True in dones else (), begun
-        told = [row for row, info in enumerate(infos) if info]
-        ids = batch.env_id.tolist()
-        self._note_kinds({ids[row]: infos[row] for row in told})
-        for row, i in enumerate(ids):
-            if i in self._kinds:
-                made[row] = self._kinds[i]._make(made[row])
-        for row in told:
-            made[row] = _completed(made[row], infos[row])
-        return made, [row for row, timestep in enumerate(made) if timestep.done or timestep.info], begun
+        rows = list(batch.obs) if self._tree.is_single else self._rows_of(batch.obs)
+        made: dict[int, Any] = {
+            i: _timestep((obs, reward, False, {})) for i, obs, reward in zip(ids, rows, rewards, strict=True)
+        }
+        if (
+            batch.infos
+            or batch.finals
+            or self._kinds
+            or b"\1" in batch.terminated.tobytes() + batch.truncated.tobytes()
+        ):
+            return made, *self._amend(made, batch, ids, rows)
+        return made, (), {}
 
-    def _note_kinds(self, infos: Mapping[int, Mapping[str, Any]]) -> None:
-        """Note new classes of timesteps: an env that changes its class says so beside the first such row."""
+    def _amend(
+        self, made: dict[int, Any], batch: Batch, ids: Sequence[int], rows: Sequence[Any]
+    ) -> tuple[Sequence[int], Mapping[int, Any]]:
+        """Replace the timesteps that say more than a row of numbers does."""
+        dones, infos, finals = (batch.terminated | batch.truncated).tolist(), dict(batch.infos), batch.finals
+        ends, odd, begun = [], {}, {}
+        for row, done in enumerate(dones):
+            if not done and row not in infos:
+                continue
+            i, obs, info = ids[row], rows[row], infos.get(row, {})
+            if row in finals:
+                aside = info.get(ASIDE)
+                begun[i] = obs if aside is None else aside["obs"]
+                obs, info = finals[row]
+            made[i] = _timestep((obs, made[i].reward, done, info))
+            ends.append(i)
+            if ASIDE in info or "fault" in info:
+                odd[i] = info
+        if odd or self._kinds:
+            self._put_back(made, odd)
+        return ends, begun
+
+    def _put_back(self, made: dict[int, Any], infos: Mapping[int, dict[str, Any]]) -> None:
+        """Put what travelled in infos in its place, and give timesteps the class that their env gave them."""
         for i, info in infos.items():
             aside = info.get(ASIDE)
-            if aside is not None and "kind" in aside:
+            if aside is not None and "kind" in aside:  # so says an env that changes its class
                 self._kinds[i] = aside.pop("kind")
+        for i in made.keys() & self._kinds.keys():
+            made[i] = self._kinds[i]._make(made[i])
+        for i, info in infos.items():
+            made[i] = _completed(made[i], info)
 
     # ------------------------------------------------------------------ extras
 
@@ -257,6 +238,11 @@ class Runner:
 # DI-engine forks unless told otherwise. Forking is not safe in a process with threads, so here it is only a preference,
 # followed where it does no harm; any other method is taken literally.
 _START_METHODS: dict[str | None, str | None] = {"fork": "fork?"}
+
+
+def _beside(actions: Iterable[Any]) -> RawActions:
+    """Actions that fit no column."""
+    return RawActions(map(Given, actions))
 
 
 def tells_of_fault(info: Any) -> bool:

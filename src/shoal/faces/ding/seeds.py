@@ -1,8 +1,9 @@
-"""Seeds that wait until the caller resets their envs."""
+"""How envs are to be reset: with which keywords, and with seeds that wait until the caller resets their envs."""
 
 from __future__ import annotations
 
 import numbers
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import UnknownEnv, WrongSeed, WrongSetting
@@ -44,6 +45,41 @@ def _int(seed: Any) -> int:
     return int(seed)
 
 
+@dataclass(frozen=True)
+class Wish:
+    """How an env is to be reset.
+
+    Attributes:
+        kwargs: Keywords for the env's own ``reset``; None to use those of the last reset again.
+        seed: The seed to give to the env first.
+        dynamic_seed: The ``dynamic_seed`` that goes with the seed, if any.
+        static_seed: The seed for an env that has to be built anew.
+        is_seeded: Whether such an env is to have a seed of its own if there is no static one.
+    """
+
+    kwargs: Mapping[str, Any] | None = None
+    seed: int | None = None
+    dynamic_seed: bool | None = None
+    static_seed: int | None = None
+    is_seeded: bool = False
+
+    @property
+    def options(self) -> dict[str, Any] | None:
+        """The wish as options for the env's adapter; None if there is nothing to say."""
+        told: dict[str, Any] = {}
+        if self.kwargs is not None:
+            told["kwargs"] = dict(self.kwargs)
+        if self.seed is not None:
+            told["seeded"] = True
+            if self.dynamic_seed is not None:
+                told["dynamic_seed"] = self.dynamic_seed
+        if self.static_seed is not None:
+            told["static_seed"] = self.static_seed
+        if self.is_seeded:
+            told["is_seeded"] = True
+        return told or None
+
+
 class Seeds:
     """What each env is to be seeded with when the caller next resets it.
 
@@ -73,13 +109,10 @@ class Seeds:
                 self._static[env_id] = seed
         return seed
 
-    def static_of(self, env_id: int) -> int | None:
-        """The seed that holds for all episodes of an env, if there is one."""
-        return self._static.get(env_id)
-
-    def has_given(self, env_id: int) -> bool:
-        """Whether an env has had a seed, so that one that is built in its place needs one too."""
-        return env_id in self._given
+    def wish(self, env_id: int, seed: int | None, kwargs: Mapping[str, Any] | None, *, may_be_new: bool) -> Wish:
+        """How to reset an env with these keywords and this seed; one that may be new is told of its earlier seeds."""
+        static = self._static.get(env_id) if may_be_new else None
+        return Wish(kwargs, seed, self.dynamic, static, may_be_new and env_id in self._given)
 
     def forget_given(self) -> None:
         """Forget the seeds of the old envs; the new ones know nothing about them."""

@@ -70,8 +70,8 @@ class Progress:
             ManagerState: If one of them is not running, or has not answered yet.
             UnknownEnv: If there is no such env.
         """
-        if not busy and self.do_run(ids):
-            return
+        if not busy and [*map(self.states.get, ids)].count(EnvState.RUN) == len(ids):
+            return  # as is usual, found out without a loop
         bad = [i for i in ids if self.states.get(i) is not EnvState.RUN or i in busy]
         if not bad:
             return
@@ -80,10 +80,6 @@ class Progress:
                 raise UnknownEnv(f"there is no env {i!r}: the manager has envs 0 to {len(self.states) - 1}")
         told = ", ".join(f"env {i} {self._why_not(i)}" for i in bad)
         raise ManagerState(f"only envs that run can be stepped: {told}")
-
-    def do_run(self, ids: Collection[int]) -> bool:
-        """Whether all of these envs are running; asked on every step, hence without a loop."""
-        return [*map(self.states.get, ids)].count(EnvState.RUN) == len(ids)
 
     def running(self) -> list[int]:
         """Envs that are running."""

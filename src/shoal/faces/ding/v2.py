@@ -45,8 +45,11 @@ class ArrayForm(BaseEnvManager):
         Returns:
             For each env, a tree with ``obs``, ``reward``, ``done``, ``info`` and ``env_id``.
         """
-        self._check_open()
-        by_id = actions if is_by_id(actions) else self._by_id(rows_of(actions))
+        self._core.check_open()
+        if actions.__class__ is list or actions.__class__ is np.ndarray:  # as is usual
+            by_id = self._by_id([*actions])
+        else:
+            by_id = actions if is_by_id(actions) else self._by_id(rows_of(actions))
         self._shown = None
         return [tree_timestep(i, timestep) for i, timestep in self._core.step(by_id).items()]
 
@@ -87,13 +90,13 @@ class SubprocessEnvManagerV2(ArrayForm, SyncSubprocessEnvManager):
 
 def tree_timestep(env_id: int, timestep: Any, *, keeps_text: bool = False) -> TreeArray:
     """A timestep as a tree of arrays; its info has text only if asked for."""
-    done = timestep.done
+    obs, reward, done, info = timestep.obs, timestep.reward, timestep.done, timestep.info
     return TreeArray.of(
         {
-            "obs": tree_of(timestep.obs),
-            "reward": tree_of(timestep.reward),
+            "obs": obs if obs.__class__ is np.ndarray else tree_of(obs),
+            "reward": reward if reward.__class__ is np.ndarray else tree_of(reward),
             "done": None if done is None else _FLAGS[bool(done)].copy(),
-            "info": _info(timestep.info, keeps_text) if timestep.info else TreeArray.of({}),
+            "info": _info(info, keeps_text) if info else TreeArray.of({}),
             "env_id": np.array(env_id),
         }
     )
