@@ -119,10 +119,9 @@ static int Sweep_init(Sweep *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
         return -1;
     self->writer = Py_NewRef(writer);
     self->slot_type = (PyTypeObject *)Py_NewRef(slot_type);
-    self->env_at = place_of(slot_type, "env");
-    self->elapsed_at = place_of(slot_type, "elapsed");
-    self->mid_episode_at = place_of(slot_type, "is_mid_episode");
-    if (PyErr_Occurred() || add_columns(self, leaves, scalars, running) < 0 || add_numbers(self, numbers) < 0)
+    if ((self->env_at = place_of(slot_type, "env")) < 0 || (self->elapsed_at = place_of(slot_type, "elapsed")) < 0
+        || (self->mid_episode_at = place_of(slot_type, "is_mid_episode")) < 0
+        || add_columns(self, leaves, scalars, running) < 0 || add_numbers(self, numbers) < 0)
         return -1;
     if (self->place < 0 || self->place >= self->running.size) {
         PyErr_SetString(PyExc_ValueError, "Sweep: there is no such place");

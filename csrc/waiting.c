@@ -109,6 +109,10 @@ static int sleep_until(Waiter *self, int64_t goal, double timeout_s, PyObject *l
 
 int waiter_wait(Waiter *self, int64_t goal, double timeout_s, PyObject *look, bool is_crowded)
 {
+    if (self->wanted.array == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Waiter: it was not made");
+        return -1;
+    }
     double start = now_s(), seen = 0.0;
     if (self->average_s < self->budget_s && start >= self->rests_until_s) {
         Py_BEGIN_ALLOW_THREADS
