@@ -10,7 +10,8 @@ typedef struct {
     PyObject *lane;
     Waiter *waiter;
     PyObject *sweeps;   /* a tuple: one for each block */
-    PyObject *written;  /* a set: envs whose slips have to be emptied before they step */
+    PyObject *written;  /* a set: envs with something in their slips */
+    Words told;         /* what is in the slip of each env; 0 if it is empty */
     Words books;        /* of the server: the calls and the round that it has seen, and how many rows it has published */
     Words stop, leaving, block;               /* words that the pool writes */
     Words calls, round, wanted;
@@ -43,6 +44,23 @@ static int count_ends(Rounds *self)
     int failed = PyObject_SetAttrString(self->lane, "ends", zero);
     Py_XDECREF(zero);
     return failed;
+}
+
+/* Empty the slips of all envs of the lane. */
+static int wipe_slips(Rounds *self)
+{
+    while (PySet_GET_SIZE(self->written)) {
+        PyObject *id = PySet_Pop(self->written);
+        Py_ssize_t env_id = id == NULL ? -1 : PyLong_AsSsize_t(id);
+        Py_XDECREF(id);
+        if (env_id < 0 || env_id >= self->told.size) {
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_RuntimeError, "Rounds: there is no such slip");
+            return -1;
+        }
+        self->told.data[env_id] = 0;
+    }
+    return 0;
 }
 
 /* Step all envs, and publish their rows if that is all there is; a new reference to the other outcomes. */
@@ -84,9 +102,11 @@ static PyObject *Rounds_serve(Rounds *self, PyObject *Py_UNUSED(nothing))
             continue;
         books[CALLS] = calls;
         round = read_word(WORD(self->round));
-        if (round == books[ROUND] || *(volatile uint8_t *)self->leaving.data || PySet_GET_SIZE(self->written))
+        if (round == books[ROUND] || *(volatile uint8_t *)self->leaving.data)
             return PyDict_New();
         books[ROUND] = round;
+        if (wipe_slips(self) < 0)
+            return NULL;
         PyObject *outcomes = step(self);
         if (outcomes == NULL || PyDict_GET_SIZE(outcomes))
             return outcomes;
@@ -98,7 +118,7 @@ static PyObject *Rounds_serve(Rounds *self, PyObject *Py_UNUSED(nothing))
 static int Rounds_init(Rounds *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *lane, *waiter, *sweeps, *written, *books, *theirs, *ours;
-    PyObject *stop, *leaving, *block, *calls, *round, *wanted, *running, *ends, *progress, *all_progress, *done;
+    PyObject *stop, *leaving, *block, *calls, *round, *wanted, *running, *ends, *told, *progress, *all_progress, *done;
     if (self->lane != NULL) {
         PyErr_SetString(PyExc_TypeError, "Rounds: it is made already");
         return -1;
@@ -106,14 +126,15 @@ static int Rounds_init(Rounds *self, PyObject *args, PyObject *Py_UNUSED(kwargs)
     if (!PyArg_ParseTuple(args, "OO!O!O!OOOd", &lane, &Waiter_Type, &waiter, &PyTuple_Type, &sweeps, &PySet_Type,
                           &written, &books, &theirs, &ours, &self->idle_slice_s)
         || !PyArg_ParseTuple(theirs, "OOOOOO", &stop, &leaving, &block, &calls, &round, &wanted)
-        || !PyArg_ParseTuple(ours, "OOOOO", &running, &ends, &progress, &all_progress, &done))
+        || !PyArg_ParseTuple(ours, "OOOOOO", &running, &ends, &told, &progress, &all_progress, &done))
         return -1;
     const struct { PyObject *array; int type_num; const char *name; Words *words; } all[] = {
         {books, NPY_INT64, "books", &self->books}, {stop, NPY_UINT8, "stop", &self->stop},
         {leaving, NPY_UINT8, "leaving", &self->leaving}, {block, NPY_UINT8, "block", &self->block},
         {calls, NPY_INT64, "calls", &self->calls}, {round, NPY_INT64, "round", &self->round},
         {wanted, NPY_INT64, "wanted", &self->wanted}, {running, NPY_INT32, "running", &self->running},
-        {ends, NPY_INT64, "ends", &self->ends}, {progress, NPY_INT64, "progress", &self->progress},
+        {ends, NPY_INT64, "ends", &self->ends}, {told, NPY_UINT8, "told", &self->told},
+        {progress, NPY_INT64, "progress", &self->progress},
         {all_progress, NPY_INT64, "all_progress", &self->all_progress}, {done, NPY_UINT8, "done", &self->done},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -161,7 +182,7 @@ static void Rounds_dealloc(Rounds *self)
     Rounds_clear(self);
     Py_XDECREF((PyObject *)self->waiter);
     Words *all[] = {&self->books, &self->stop, &self->leaving, &self->block, &self->calls, &self->round, &self->wanted,
-                    &self->running, &self->ends, &self->progress, &self->all_progress, &self->done};
+                    &self->running, &self->ends, &self->told, &self->progress, &self->all_progress, &self->done};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         Py_XDECREF(all[i]->array);
     Py_TYPE(self)->tp_free((PyObject *)self);

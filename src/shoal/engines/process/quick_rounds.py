@@ -29,7 +29,7 @@ def rounds_of(columns: Mapping[str, Column], lane: Lane, written: set[int], seen
     Args:
         columns: The control words.
         lane: The lane, which has compiled sweeps.
-        written: Envs whose slips have to be emptied before they step.
+        written: Envs whose slips have to be emptied before they step; it empties them, and the set.
         seen: What the server remembers.
         idle_slice_s: How long to sleep without a look at whether to stop.
     """
@@ -39,6 +39,6 @@ def rounds_of(columns: Mapping[str, Column], lane: Lane, written: set[int], seen
         return columns[name][place : place + 1]
 
     pools = (word("leaving", worker), word("block", first), word("calls"), word("rounds"), columns["wanted"])
-    ours = (word("running"), word("ends"), word("progress"), columns["progress"], columns["done"])
+    ours = (word("running"), word("ends"), columns["told"], word("progress"), columns["progress"], columns["done"])
     waiter = waiter_of(columns, "go", "calls", "awaited", index)
     return quick.Rounds(lane, waiter, lane.sweeps, written, seen, (columns["stop"], *pools), ours, idle_slice_s)
