@@ -22,6 +22,7 @@ from shoal.faces.ding.tree import identifier
 from shoal.faces.ding.wrapper import caster
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -568,19 +569,47 @@ def test_keys_become_identifiers(key: str) -> None:
     assert identifier(key).isidentifier()
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), st.integers(0, 3))
-def test_numbers_arrive_as_what_they_were(values: list[int], form: int) -> None:
-    make = [int, np.int64, np.array, lambda value: np.array([value])][form]
-    actions = [make(value) for value in values]
-    forms = ActionForms(gymnasium.spaces.Discrete(2))
+FORMS: list[Callable[[int], Any]] = [int, np.int64, np.array, lambda value: np.array([value])]
+DISCRETE = st.builds(
+    lambda count, start: gymnasium.spaces.Discrete(count, start=start),
+    st.integers(1, 2**40) | st.integers(1, 2**60),
+    st.sampled_from([0, 1, -3, 2**60, -(2**60)]),
+)
+
+
+@given(DISCRETE, st.data())
+def test_numbers_arrive_as_what_they_were(space: gymnasium.spaces.Discrete, data: st.DataObject) -> None:
+    first = int(space.start)
+    numbers = st.integers(first, first + int(space.n) - 1)
+    makes = st.sampled_from(FORMS) if data.draw(st.booleans()) else st.just(data.draw(st.sampled_from(FORMS)))
+    actions = [make(number) for make, number in data.draw(st.lists(st.tuples(makes, numbers), min_size=1))]
+    forms = ActionForms(space)
     packed = forms.pack(actions)
     assert packed is not None
+    assert packed.dtype == np.int64
+    assert all(forms.space.contains(row) for row in packed)
     arrived = [forms.unpack(row) for row in packed]
     assert list(map(type, arrived)) == list(map(type, actions))
     assert list(map(repr, arrived)) == list(map(repr, actions))
 
 
-@pytest.mark.parametrize("odd", ["left", True, 2**63, np.array([1, 2]), np.array([1.0]), None, np.int32(1)])
+@given(DISCRETE, st.integers(-(2**63), 2**63 - 1), st.integers(0, 3))
+def test_numbers_that_a_space_does_not_have_go_beside_it(
+    space: gymnasium.spaces.Discrete, number: int, form: int
+) -> None:
+    first = int(space.start)
+    is_there = first <= number < first + int(space.n)
+    assert (ActionForms(space).pack([FORMS[form](first), FORMS[form](number)]) is not None) == is_there
+
+
+@pytest.mark.parametrize("space", [gymnasium.spaces.Discrete(2**62), gymnasium.spaces.Discrete(1, start=-(2**63))])
+def test_a_space_of_more_numbers_than_a_column_can_tell_apart(space: gymnasium.spaces.Discrete) -> None:
+    assert not ActionForms(space).has_column
+
+
+@pytest.mark.parametrize(
+    "odd", ["left", True, 2**63, -1, 2, np.int64(2), np.array(2), np.array([1, 2]), np.array([1.0]), None, np.int32(1)]
+)
 def test_what_fits_no_column_goes_beside_it(odd: Any) -> None:
     assert ActionForms(gymnasium.spaces.Discrete(2)).pack([0, odd]) is None
 

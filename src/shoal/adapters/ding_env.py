@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 ASIDE = "shoal.aside"
 _FLOAT32 = np.dtype(np.float32)
 _INT64 = np.dtype(np.int64)
-_FORMS: dict[type, int] = {int: 0, np.int64: 1}
+_INT, _NUMPY_INT, _SCALAR = range(3)  # forms of a number; the fourth is an array of one number
+_NUM_FORMS = 4
+_FORMS: dict[type, int] = {int: _INT, np.int64: _NUMPY_INT}
+_LARGEST = 2**60  # numbers up to this, and as many, are an int64 in every form
 _NATIVE = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 _log = logging.getLogger("shoal")
 
@@ -96,7 +99,7 @@ class ActionForms:
     """How actions travel in a column and arrive as they were given.
 
     A number for a ``Discrete`` space may be given as an int, a numpy int, or an array of shape ``()`` or ``(1,)``, and
-    envs tell these apart. So its column holds the form next to the value.
+    envs tell these apart. So its column has room for each number in each form.
 
     Attributes:
         space: What the pool takes for the env's action space.
@@ -117,10 +120,10 @@ class ActionForms:
         own = as_gymnasium(space)
         self.pack: Callable[[Sequence[Any]], np.ndarray[Any, Any] | None] = self._pack_arrays
         self.unpack: Callable[[Any], Any] = _unpack_any
-        if isinstance(own, spaces.Discrete):
-            limits = np.iinfo(np.int64)
-            self.space: Space[Any] = spaces.Box(limits.min, limits.max, (2,), np.int64)
-            self.pack, self.unpack = _pack_numbers, _unpack_number
+        if isinstance(own, spaces.Discrete) and max(own.n, abs(int(own.start))) <= _LARGEST:
+            numbers = _Numbers(int(own.start), int(own.n))
+            self.space: Space[Any] = spaces.Discrete(_NUM_FORMS * numbers.count)
+            self.pack, self.unpack = numbers.pack, numbers.unpack
         elif isinstance(own, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)) and own.shape:
             self.space = own
         else:
@@ -136,35 +139,46 @@ class ActionForms:
         return None if has_true(np.isnan(packed)) else packed  # a pool objects to NaN, and an env may not
 
 
-def _pack_numbers(actions: Sequence[Any]) -> np.ndarray[Any, Any] | None:
-    kinds = {*map(type, actions)}
-    flat: list[Any] = []
-    if len(kinds) == 1 and (form := _FORMS.get(kinds.pop())) is not None:  # as is usual
-        flat = [form] * (2 * len(actions))
-        flat[1::2] = actions
-    else:
-        for action in actions:
-            if (form := _FORMS.get(type(action))) is not None:
-                flat += (form, action)
-            elif type(action) is np.ndarray and action.dtype == _INT64 and action.ndim < 2 and action.size == 1:
-                flat += (2 + action.ndim, action.item())
-            else:
+class _Numbers:
+    """The numbers from ``first`` on, each in several forms: ``count`` ints, then as many numpy ints, and so on."""
+
+    def __init__(self, first: int, count: int) -> None:
+        self.first = first
+        self.last = first + count - 1
+        self.count = count
+
+    def pack(self, actions: Sequence[Any]) -> np.ndarray[Any, Any] | None:
+        """Actions as one array; None if one of them is no such number."""
+        kinds = {*map(type, actions)}
+        if len(kinds) == 1 and (form := _FORMS.get(kinds.pop())) is not None:  # as is usual
+            if not (self.first <= min(actions) and max(actions) <= self.last):
                 return None
-    try:
-        return np.array(flat, np.int64).reshape(-1, 2)
-    except OverflowError:
-        return None
+            shift = form * self.count - self.first
+            return np.array(actions, np.int64) + shift if shift else np.array(actions, np.int64)
+        places = [self._place_of(action) for action in actions]
+        return None if None in places else np.array(places, np.int64)
 
+    def _place_of(self, action: Any) -> int | None:
+        form, number = _FORMS.get(type(action)), action
+        if form is None:
+            if not (type(action) is np.ndarray and action.dtype == _INT64 and action.ndim < 2 and action.size == 1):
+                return None
+            form, number = _SCALAR + action.ndim, action.item()
+        place = int(number) - self.first
+        return form * self.count + place if 0 <= place < self.count else None
 
-def _unpack_number(action: Any) -> Any:
-    if action.__class__ is Given:
-        return action.action
-    form, value = action.tolist()
-    if form == 0:
-        return value
-    if form == 1:
-        return np.int64(value)
-    return np.array(value if form == 2 else [value])
+    def unpack(self, action: Any) -> Any:
+        """The number as it was given."""
+        if action.__class__ is Given:
+            return action.action
+        place = int(action)
+        if place < self.count:
+            return place + self.first
+        form, place = divmod(place, self.count)
+        number = place + self.first
+        if form == _NUMPY_INT:
+            return np.int64(number)
+        return np.array(number if form == _SCALAR else [number])
 
 
 def _unpack_any(action: Any) -> Any:
