@@ -65,7 +65,7 @@ class Readiness:
         """Note which envs wait for a reset, because their episode has ended and no autoreset has begun the next."""
         if self.all_ready and not (has_true(batch.terminated) or has_true(batch.truncated)):
             return
-        self._over_N[ids] = over = (batch.terminated | batch.truncated) & ~batch.first
+        self._over_N[ids] = over = (batch.terminated | batch.truncated) > batch.first  # of flags: and not first
         self.all_ready = self.all_ready and not has_true(over)
 
     def excuse(self, ids: Iterable[int]) -> None:

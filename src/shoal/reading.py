@@ -250,7 +250,7 @@ class RowReader:
     def _final_obs(self, env_id: int, extra: Extra) -> Any:
         objects = iter(extra.final_objects or ())
         return self._tree.unflatten(
-            [next(objects) if column is None else np.array(column[env_id])[()] for column in self._final]
+            [next(objects) if column is None else column[env_id].copy() for column in self._final]
         )
 
 

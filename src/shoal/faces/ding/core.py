@@ -13,7 +13,6 @@ of the other envs are handed out first, and the call after that says why the man
 
 from __future__ import annotations
 
-from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
     from shoal.batch import Batch
     from shoal.faces.ding.config import Manners, Settings
-
-_obs_of = attrgetter("obs")
 
 
 class Core:
@@ -337,7 +334,9 @@ class Core:
             answers = {i: timestep for i, timestep in answers.items() if i in self._stepping}
         self._stepping.difference_update(ids)
         self._answers.update(answers)
-        self.ready_obs.update(zip(answers, map(_obs_of, answers.values()), strict=True))
+        ready_obs = self.ready_obs
+        for i, timestep in answers.items():
+            ready_obs[i] = timestep.obs
         if self.events is not None:
             self.events.extend((i, "step", timestep) for i, timestep in answers.items())
         if ends:
