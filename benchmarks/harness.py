@@ -2,9 +2,10 @@
 
 A noisy machine changes speed by the minute. Contenders that are measured one after another see different machines;
 slices of a third of a second, in a new random order each round, see the same one. So figures are medians over
-slices, and a ratio is the median of the ratios within a round.
+slices, and a ratio is the median of the ratios within a round. And two processes that run the same code differ by up to
+a tenth, by where in memory it happens to lie, for as long as they live. So in each act all contenders start anew.
 
-    round 1:  B  A  C      round 2:  C  B  A      round 3: ...
+    act 1    round 1:  B  A  C      round 2:  C  B  A      round 3: ...
               │  └ frozen (SIGSTOP) while the others run: even a runner that busy-waits disturbs nobody
               └ thawed for its slice
 """
@@ -265,10 +266,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long to measure."""
+    """How long to measure: so many rounds in each act, and all processes are started anew for each."""
 
     rounds: int
     slice_s: float
+    acts: int = 1
 
 
 @dataclass(slots=True)
@@ -281,7 +283,7 @@ class LoadReport:
 
 
 class Stage:
-    """The hosts of a whole run: each is started once, reused from load to load, and frozen unless it is its turn."""
+    """The hosts of a run: reused from load to load, started anew for each act, and frozen unless it is their turn."""
 
     def __init__(self, pythons: dict[str, str], turns_per_us: float) -> None:
         self._pythons = pythons
@@ -294,24 +296,32 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._quit_hosts()
+
+    def _quit_hosts(self) -> None:
         for host in self._hosts.values():
             host.quit()
+        self._hosts.clear()
 
     def measure(self, load: Load, contenders: Sequence[Contender], plan: Plan) -> LoadReport:
-        """Open every contender, run the rounds, close them."""
+        """Open every contender, run the rounds, close them; and that for each act."""
         report = LoadReport(load)
-        hosts = self._open(load, contenders, report)
         rng = random.Random(0)
-        # Round 0 warms caches and branch predictors and is not kept.
-        for turn in range(plan.rounds + 1):
-            order = [host for key, host in hosts.items() if key not in report.skipped]
-            rng.shuffle(order)
-            for host in order:
-                if turn % host.contender.every == 0 or turn <= 1:
-                    self._run_slice(host, turn, plan.slice_s, report)
-        for key, host in hosts.items():
-            if key not in report.skipped:
-                self._close(host)
+        for act in range(plan.acts):
+            if act:
+                self._quit_hosts()
+            hosts = self._open(load, [each for each in contenders if each.key not in report.skipped], report)
+            # Round 0 warms caches and branch predictors and is not kept.
+            for turn in range(plan.rounds + 1):
+                order = [host for key, host in hosts.items() if key not in report.skipped]
+                rng.shuffle(order)
+                for host in order:
+                    if turn % host.contender.every == 0 or turn <= 1:
+                        number = act * plan.rounds + turn if turn else None
+                        self._run_slice(host, number, plan.slice_s, report)
+            for key, host in hosts.items():
+                if key not in report.skipped:
+                    self._close(host)
         return report
 
     def _open(self, load: Load, contenders: Sequence[Contender], report: LoadReport) -> dict[str, Host]:
@@ -324,9 +334,10 @@ class Stage:
                 host.freeze()
             except HostError as error:
                 report.skipped[contender.key] = str(error)
+                report.results.pop(contender.key, None)
             else:
                 opened[contender.key] = host
-                report.results[contender.key] = Result(contender)
+                report.results.setdefault(contender.key, Result(contender))
         return opened
 
     def _host(self, contender: Contender) -> Host:
@@ -342,7 +353,8 @@ class Stage:
             self.versions[contender.library.split(".")[0]] = host.version
         return host
 
-    def _run_slice(self, host: Host, turn: int, seconds: float, report: LoadReport) -> None:
+    def _run_slice(self, host: Host, number: int | None, seconds: float, report: LoadReport) -> None:
+        """Run one slice, and keep it under its number, if it has one."""
         key = host.contender.key
         try:
             host.thaw()
@@ -352,8 +364,8 @@ class Stage:
             report.skipped[key] = str(error)
             report.results.pop(key, None)
             return
-        if turn > 0:
-            report.results[key].slices[turn] = part
+        if number is not None:
+            report.results[key].slices[number] = part
 
     def _close(self, host: Host) -> None:
         host.thaw()

@@ -1,6 +1,6 @@
 """Any Python env: shoal against its peers, interleaved in one run.
 
-    python benchmarks/python_envs.py                      every load, about 15 minutes
+    python benchmarks/python_envs.py                      every load, about 25 minutes
     python benchmarks/python_envs.py --quick              the same in a few minutes, less exact
     python benchmarks/python_envs.py --load cartpole-8 --contender shoal-process --contender gymnasium-async
     python benchmarks/python_envs.py --startup | --memory | --idle | --busy
@@ -27,7 +27,7 @@ from targets import check
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-FULL = Plan(rounds=15, slice_s=0.3)
+FULL = Plan(rounds=5, slice_s=0.3, acts=3)
 QUICK = Plan(rounds=4, slice_s=0.15)
 MODES: dict[str, Callable[[modes.Setting], list[reporting.Grid]]] = {
     "startup": modes.startup,
@@ -103,7 +103,7 @@ def _run_loads(keys: Sequence[str], setting: modes.Setting, out: Path, console: 
     grids = [targets, *map(reporting.load_grid, reports.values())]
     method = reporting.describe(plan)
     reporting.write_markdown(out / "python_envs.md", "Python envs", method, grids, stage.versions)
-    about = {"rounds": plan.rounds, "slice_s": plan.slice_s, "versions": stage.versions}
+    about = {"acts": plan.acts, "rounds": plan.rounds, "slice_s": plan.slice_s, "versions": stage.versions}
     reporting.write_json(out / "python_envs.json", reports.values(), verdicts, about)
     draw_chart(out / "python_envs.png", list(reports.values()), console)
 

@@ -159,8 +159,11 @@ def write_markdown(path: Path, title: str, method: str, grids: Sequence[Grid], v
 
 def describe(plan: Plan) -> str:
     """How to read the tables."""
+    rounds = f"{plan.rounds} rounds in one run"
+    if plan.acts > 1:
+        rounds = f"{plan.acts} times {rounds}, each time in new processes"
     return (
-        f"Contenders take turns in slices of {plan.slice_s:g} s, {plan.rounds} rounds in one run, in a random order. "
+        f"Contenders take turns in slices of {plan.slice_s:g} s, {rounds}, in a random order. "
         "Rates are medians over slices, ± is half the distance between the quartiles, and a ratio is the median of "
         "the ratios within a round. CPU is user and system time of all processes of a contender."
     )
