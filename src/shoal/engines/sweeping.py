@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Outcomes = dict[int, Extra | Fault]
 _NUMBERS = "?biufc"  # kinds of numbers that are copied byte by byte
-_PLAIN = "?biufc"  # kinds of numbers that are copied byte by byte
 
 
 def step_in_python(lane: Lane, writer: RowWriter, outcomes: Outcomes, *, has_flags: bool) -> None:
