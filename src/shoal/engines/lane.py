@@ -224,20 +224,17 @@ class Lane:
 
     def step_slowly(self, writer: RowWriter, outcomes: Outcomes, env_id: int, action: Any) -> bool:
         """Step an env that may be at a boundary."""
-        slot = self.slots[env_id]
-        try:
-            extra = self._write(env_id, slot, slot.step(action), writer)
-        except BaseException as error:
-            return self.note_failure(writer, outcomes, env_id, error)
-        if extra is not None:
-            outcomes[env_id] = extra
-        return True
+        return self._put_row(writer, outcomes, env_id, self.slots[env_id].step, action)
 
     def conclude(self, writer: RowWriter, outcomes: Outcomes, env_id: int, result: Any) -> bool:
         """Write the row of an env whose step has returned something out of the usual."""
-        slot = self.slots[env_id]
+        return self._put_row(writer, outcomes, env_id, self.slots[env_id].conclude, result)
+
+    def _put_row(
+        self, writer: RowWriter, outcomes: Outcomes, env_id: int, rule: Callable[[Any], Row], given: Any
+    ) -> bool:
         try:
-            extra = self._write(env_id, slot, slot.conclude(result), writer)
+            extra = self._write(env_id, self.slots[env_id], rule(given), writer)
         except BaseException as error:
             return self.note_failure(writer, outcomes, env_id, error)
         if extra is not None:
