@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import report as reporting
@@ -61,5 +62,5 @@ def compare(
     path = options.out / f"{file}.md"
     grids = [grid, *map(reporting.load_grid, reports.values())]
     reporting.write_markdown(path, title, reporting.describe(plan), grids, versions)
-    about = {"rounds": plan.rounds, "slice_s": plan.slice_s, "versions": versions}
+    about = {**asdict(plan), "versions": versions}
     reporting.write_json(path.with_suffix(".json"), reports.values(), verdicts, about)

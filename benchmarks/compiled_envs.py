@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     summaries = [reporting.target_grid(verdicts), *_size_grids(reports)]
     for grid in summaries:
         grid.show(console)
-    about = {"rounds": plan.rounds, "slice_s": plan.slice_s, "versions": versions}
+    about = {**asdict(plan), "versions": versions}
     if not (options.load or options.contender):
         start = _start_up(setting, console)
         summaries.insert(1, start.grid())

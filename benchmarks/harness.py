@@ -311,18 +311,21 @@ class Stage:
             if act:
                 self._quit_hosts()
             hosts = self._open(load, [each for each in contenders if each.key not in report.skipped], report)
-            # Round 0 warms caches and branch predictors and is not kept.
-            for turn in range(plan.rounds + 1):
-                order = [host for key, host in hosts.items() if key not in report.skipped]
-                rng.shuffle(order)
-                for host in order:
-                    if turn % host.contender.every == 0 or turn <= 1:
-                        number = act * plan.rounds + turn if turn else None
-                        self._run_slice(host, number, plan.slice_s, report)
+            self._run_rounds(hosts, act, plan, rng, report)
             for key, host in hosts.items():
                 if key not in report.skipped:
                     self._close(host)
         return report
+
+    def _run_rounds(self, hosts: dict[str, Host], act: int, plan: Plan, rng: random.Random, report: LoadReport) -> None:
+        # Round 0 warms caches and branch predictors and is not kept.
+        for turn in range(plan.rounds + 1):
+            order = [host for key, host in hosts.items() if key not in report.skipped]
+            rng.shuffle(order)
+            for host in order:
+                if turn % host.contender.every == 0 or turn <= 1:
+                    number = act * plan.rounds + turn if turn else None
+                    self._run_slice(host, number, plan.slice_s, report)
 
     def _open(self, load: Load, contenders: Sequence[Contender], report: LoadReport) -> dict[str, Host]:
         opened = {}

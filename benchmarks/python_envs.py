@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,7 @@ def _run_loads(keys: Sequence[str], setting: modes.Setting, out: Path, console: 
     grids = [targets, *map(reporting.load_grid, reports.values())]
     method = reporting.describe(plan)
     reporting.write_markdown(out / "python_envs.md", "Python envs", method, grids, stage.versions)
-    about = {"acts": plan.acts, "rounds": plan.rounds, "slice_s": plan.slice_s, "versions": stage.versions}
+    about = {**asdict(plan), "versions": stage.versions}
     reporting.write_json(out / "python_envs.json", reports.values(), verdicts, about)
     draw_chart(out / "python_envs.png", list(reports.values()), console)
 
