@@ -146,7 +146,7 @@ def test_t07_a_process_that_was_too_slow_is_gone_and_its_row_with_it(
     deadline, since = time.monotonic() + 60, 0
     while since < 8:  # the others go on meanwhile, as often as they can
         batch = pool.recv(timeout=20)
-        # Both envs of the worker are told of, each when its own first row is there: any number of batches may lie between.
+        # Both envs of the worker are told of, each when its own first row is there, with any number of batches between.
         since += len(twins.told) >= 2
         twins.take(batch, ZEROS)
         pool.send([0] * len(batch), batch.env_id)
