@@ -16,6 +16,21 @@
 #define QUICK_MAIN
 #include "quick.h"
 
+PyObject *names[NUM_NAMES];
+
+static int make_names(void)
+{
+    static const char *const texts[NUM_NAMES] = {
+        [STEP] = "step", [STEP_SLOWLY] = "step_slowly", [CONCLUDE] = "conclude", [NOTE_FAILURE] = "note_failure",
+        [EXTRA_OF] = "extra_of", [READ_ACTIONS] = "read_actions", [SLOTS] = "slots", [ENDS] = "ends",
+        [PUT_OBS] = "put_obs",
+    };
+    for (int i = 0; i < NUM_NAMES; i++)
+        if (names[i] == NULL && (names[i] = PyUnicode_InternFromString(texts[i])) == NULL)
+            return -1;
+    return 0;
+}
+
 int words_of(PyObject *object, int type_num, const char *name, Words *words)
 {
     if (!PyArray_Check(object) || PyArray_TYPE((PyArrayObject *)object) != type_num
@@ -47,7 +62,7 @@ PyMODINIT_FUNC PyInit__quick(void)
 {
     import_array();
     PyTypeObject *types[] = {&Waiter_Type, &Exchange_Type, &Sweep_Type, &Rounds_Type, &Intake_Type, &Search_Type};
-    PyObject *module = PyModule_Create(&definition);
+    PyObject *module = make_names() < 0 ? NULL : PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

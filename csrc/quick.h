@@ -41,6 +41,10 @@ static inline int64_t sum_of(const Words *counts)
 /* Keeps later reads from being made before earlier writes, which even x86 processors do. */
 static inline void full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
+/* Names of attributes, made once. */
+enum { STEP, STEP_SLOWLY, CONCLUDE, NOTE_FAILURE, EXTRA_OF, READ_ACTIONS, SLOTS, ENDS, PUT_OBS, NUM_NAMES };
+extern PyObject *names[NUM_NAMES];
+
 /* waiting.c */
 typedef struct Waiter Waiter;
 extern PyTypeObject Waiter_Type;

@@ -1,5 +1,5 @@
-/* A lane of a worker process, while it is told nothing but to step all its envs, and its envs have nothing to say but
- * their rows. What it does then is what shoal.engines.process.worker.LaneServer does. */
+/* A lane of a worker process, while it is told nothing but to step all its envs, and what these have to say needs no
+ * message. What it does then is what shoal.engines.process.worker.LaneServer does. */
 
 #include "quick.h"
 
@@ -8,6 +8,7 @@ enum { CALLS, ROUND, POSITION, NUM_BOOKS };
 typedef struct {
     PyObject_HEAD
     PyObject *lane;
+    PyObject *note;     /* called with what goes beyond rows; says whether it can be read without a message */
     Waiter *waiter;
     PyObject *sweeps;   /* a tuple: one for each block */
     PyObject *written;  /* a set: envs with something in their slips */
@@ -34,14 +35,14 @@ static void publish(Rounds *self)
 /* Count the episodes that have ended, before their rows are published. */
 static int count_ends(Rounds *self)
 {
-    PyObject *ends = PyObject_GetAttrString(self->lane, "ends");
+    PyObject *ends = PyObject_GetAttr(self->lane, names[ENDS]);
     long long count = ends == NULL ? -1 : PyLong_AsLongLong(ends);
     Py_XDECREF(ends);
     if (count == 0 || (count == -1 && PyErr_Occurred()))
         return (int)count;
     write_word(WORD(self->ends), *WORD(self->ends) + count);
     PyObject *zero = PyLong_FromLong(0);
-    int failed = PyObject_SetAttrString(self->lane, "ends", zero);
+    int failed = PyObject_SetAttr(self->lane, names[ENDS], zero);
     Py_XDECREF(zero);
     return failed;
 }
@@ -63,11 +64,22 @@ static int wipe_slips(Rounds *self)
     return 0;
 }
 
-/* Step all envs, and publish their rows if that is all there is; a new reference to the other outcomes. */
-static PyObject *step(Rounds *self)
+/* Note what goes beyond rows: 1 if none of it needs a message, 0 if some does, -1 with an exception. */
+static int note(Rounds *self, PyObject *outcomes)
+{
+    if (PyDict_GET_SIZE(outcomes) == 0)
+        return 1;
+    PyObject *is_all = PyObject_CallOneArg(self->note, outcomes);
+    int answer = is_all == NULL ? -1 : PyObject_IsTrue(is_all);
+    Py_XDECREF(is_all);
+    return answer;
+}
+
+/* Step all envs, and publish their rows if no message goes with them: 1 if so, 0 if not, -1 with an exception. */
+static int step(Rounds *self)
 {
     npy_intp block = *(uint8_t *)self->block.data;
-    PyObject *outcomes = PyDict_New(), *slots = PyObject_GetAttrString(self->lane, "slots");
+    PyObject *outcomes = PyDict_New(), *slots = PyObject_GetAttr(self->lane, names[SLOTS]);
     Py_ssize_t count = slots == NULL ? -1 : PyObject_Length(slots);
     Py_XDECREF(slots);
     if (outcomes == NULL || count < 0 || block >= PyTuple_GET_SIZE(self->sweeps)
@@ -75,17 +87,17 @@ static PyObject *step(Rounds *self)
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_RuntimeError, "Rounds: there is no such block");
         Py_XDECREF(outcomes);
-        return NULL;
+        return -1;
     }
     WORD(self->books)[POSITION] += count;
-    if (PyDict_GET_SIZE(outcomes) == 0) {
-        if (count_ends(self) < 0) {
-            Py_DECREF(outcomes);
-            return NULL;
-        }
+    int is_all = note(self, outcomes);
+    Py_DECREF(outcomes);
+    if (is_all > 0) {
+        if (count_ends(self) < 0)
+            return -1;
         publish(self);
     }
-    return outcomes;
+    return is_all;
 }
 
 static PyObject *Rounds_serve(Rounds *self, PyObject *Py_UNUSED(nothing))
@@ -103,28 +115,29 @@ static PyObject *Rounds_serve(Rounds *self, PyObject *Py_UNUSED(nothing))
         books[CALLS] = calls;
         round = read_word(WORD(self->round));
         if (round == books[ROUND] || *(volatile uint8_t *)self->leaving.data)
-            return PyDict_New();
+            Py_RETURN_FALSE;
         books[ROUND] = round;
         if (wipe_slips(self) < 0)
             return NULL;
-        PyObject *outcomes = step(self);
-        if (outcomes == NULL || PyDict_GET_SIZE(outcomes))
-            return outcomes;
-        Py_DECREF(outcomes);
+        int is_all = step(self);
+        if (is_all < 0)
+            return NULL;
+        if (!is_all)
+            Py_RETURN_TRUE;
     }
     Py_RETURN_NONE;
 }
 
 static int Rounds_init(Rounds *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *lane, *waiter, *sweeps, *written, *books, *theirs, *ours;
+    PyObject *lane, *note, *waiter, *sweeps, *written, *books, *theirs, *ours;
     PyObject *stop, *leaving, *block, *calls, *round, *wanted, *running, *ends, *told, *progress, *all_progress, *done;
     if (self->lane != NULL) {
         PyErr_SetString(PyExc_TypeError, "Rounds: it is made already");
         return -1;
     }
-    if (!PyArg_ParseTuple(args, "OO!O!O!OOOd", &lane, &Waiter_Type, &waiter, &PyTuple_Type, &sweeps, &PySet_Type,
-                          &written, &books, &theirs, &ours, &self->idle_slice_s)
+    if (!PyArg_ParseTuple(args, "OOO!O!O!OOOd", &lane, &note, &Waiter_Type, &waiter, &PyTuple_Type, &sweeps,
+                          &PySet_Type, &written, &books, &theirs, &ours, &self->idle_slice_s)
         || !PyArg_ParseTuple(theirs, "OOOOOO", &stop, &leaving, &block, &calls, &round, &wanted)
         || !PyArg_ParseTuple(ours, "OOOOOO", &running, &ends, &told, &progress, &all_progress, &done))
         return -1;
@@ -153,6 +166,7 @@ static int Rounds_init(Rounds *self, PyObject *args, PyObject *Py_UNUSED(kwargs)
             PyErr_SetString(PyExc_TypeError, "Rounds: expected a sweep for each block");
             return -1;
         }
+    self->note = Py_NewRef(note);
     self->waiter = (Waiter *)Py_NewRef(waiter);
     self->sweeps = Py_NewRef(sweeps);
     self->written = Py_NewRef(written);
@@ -163,6 +177,7 @@ static int Rounds_init(Rounds *self, PyObject *args, PyObject *Py_UNUSED(kwargs)
 static int Rounds_traverse(Rounds *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->lane);
+    Py_VISIT(self->note);
     Py_VISIT(self->sweeps);
     Py_VISIT(self->written);
     return 0;
@@ -171,6 +186,7 @@ static int Rounds_traverse(Rounds *self, visitproc visit, void *arg)
 static int Rounds_clear(Rounds *self)
 {
     Py_CLEAR(self->lane);
+    Py_CLEAR(self->note);
     Py_CLEAR(self->sweeps);
     Py_CLEAR(self->written);
     return 0;
@@ -190,15 +206,15 @@ static void Rounds_dealloc(Rounds *self)
 
 static PyMethodDef Rounds_methods[] = {
     {"serve", (PyCFunction)Rounds_serve, METH_NOARGS,
-     "Serve rounds until there is something else to do: None to stop, {} for anything that was not begun, or the "
-     "outcomes of a round whose rows are not published yet."},
+     "Serve rounds until there is something else to do: None to stop, False for anything that was not begun, True for a "
+     "round with messages, whose rows are not published yet."},
     {NULL, NULL, 0, NULL},
 };
 
 PyTypeObject Rounds_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "shoal._quick.Rounds",
-    .tp_doc = "Rounds(lane, waiter, sweeps, written, books, theirs, ours, idle_slice_s): serves steps of a whole lane.",
+    .tp_doc = "Rounds(lane, note, waiter, sweeps, written, books, theirs, ours, idle_slice_s): serves steps of a whole lane.",
     .tp_basicsize = sizeof(Rounds),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,

@@ -48,6 +48,12 @@ static Py_ssize_t place_of(PyObject *type, const char *name)
     return place;
 }
 
+/* Call a method: of the second of ``args``, with those after it. The first is left to the interpreter to write to. */
+static inline PyObject *call_method(int name, PyObject *const *args, size_t count)
+{
+    return PyObject_VectorcallMethod(names[name], args + 1, count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+}
+
 static inline PyObject **field(PyObject *slot, Py_ssize_t place) { return (PyObject **)((char *)slot + place); }
 
 /* ------------------------------------------------------------------ making one */
@@ -189,7 +195,8 @@ static int put(Sweep *self, PyObject *id, Py_ssize_t env_id, PyObject *obs)
 {
     if (put_fitting(self, env_id, obs))
         return 0;
-    PyObject *none = PyObject_CallMethod(self->writer, "put_obs", "OO", id, obs);
+    PyObject *args[] = {NULL, self->writer, id, obs};
+    PyObject *none = call_method(PUT_OBS, args, 3);
     Py_XDECREF(none);
     return none == NULL ? -1 : 0;
 }
@@ -208,7 +215,8 @@ static int count_step(Sweep *self, Py_ssize_t env_id, PyObject *slot)
 
 static int tell_info(PyObject *lane, PyObject *id, PyObject *info, PyObject *outcomes)
 {
-    PyObject *extra = PyObject_CallMethod(lane, "extra_of", "O", info);
+    PyObject *args[] = {NULL, lane, info};
+    PyObject *extra = call_method(EXTRA_OF, args, 2);
     int failed = extra == NULL ? -1 : PyDict_SetItem(outcomes, id, extra);
     Py_XDECREF(extra);
     return failed;
@@ -233,9 +241,10 @@ static int put_row(Sweep *self, PyObject *lane, PyObject *id, Py_ssize_t env_id,
 /* ------------------------------------------------------------------ one env */
 
 /* Ask a method of the lane to see to an env: 1 to go on with the next, 0 to stop, -1 with an exception. */
-static int leave_to(PyObject *lane, const char *method, Sweep *self, PyObject *outcomes, PyObject *id, PyObject *what)
+static int leave_to(PyObject *lane, int method, Sweep *self, PyObject *outcomes, PyObject *id, PyObject *what)
 {
-    PyObject *goes_on = PyObject_CallMethod(lane, method, "OOOO", self->writer, outcomes, id, what);
+    PyObject *args[] = {NULL, lane, self->writer, outcomes, id, what};
+    PyObject *goes_on = call_method(method, args, 5);
     int answer = goes_on == NULL ? -1 : PyObject_IsTrue(goes_on);
     Py_XDECREF(goes_on);
     return answer;
@@ -248,7 +257,7 @@ static int leave_error_to(PyObject *lane, Sweep *self, PyObject *outcomes, PyObj
     PyErr_NormalizeException(&type, &error, &trace);
     if (trace != NULL)
         PyException_SetTraceback(error, trace);
-    int answer = leave_to(lane, "note_failure", self, outcomes, id, error);
+    int answer = leave_to(lane, NOTE_FAILURE, self, outcomes, id, error);
     Py_XDECREF(type);
     Py_XDECREF(error);
     Py_XDECREF(trace);
@@ -265,19 +274,16 @@ static int step_one(Sweep *self, PyObject *lane, PyObject *id, PyObject *slot, P
     }
     __atomic_store_n((int32_t *)self->running.data + self->place, (int32_t)env_id, __ATOMIC_RELAXED);
     if (*field(slot, self->mid_episode_at) != Py_True)
-        return leave_to(lane, "step_slowly", self, outcomes, id, action);
-    static PyObject *step_name;
-    if (step_name == NULL && (step_name = PyUnicode_InternFromString("step")) == NULL)
-        return -1;
+        return leave_to(lane, STEP_SLOWLY, self, outcomes, id, action);
     PyObject *env = Py_NewRef(*field(slot, self->env_at));
     PyObject *args[] = {NULL, env, action};
-    PyObject *result = PyObject_VectorcallMethod(step_name, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    PyObject *result = call_method(STEP, args, 2);
     Py_DECREF(env);
     if (result == NULL)
         return leave_error_to(lane, self, outcomes, id);
     int written = put_row(self, lane, id, env_id, slot, result, outcomes);
     if (written == 0)
-        written = leave_to(lane, "conclude", self, outcomes, id, result);
+        written = leave_to(lane, CONCLUDE, self, outcomes, id, result);
     else if (written < 0)
         written = leave_error_to(lane, self, outcomes, id);
     Py_DECREF(result);
@@ -322,10 +328,10 @@ static int sweep_items(Sweep *self, PyObject *lane, PyObject *items, PyObject *a
 
 int sweep_run(Sweep *self, PyObject *lane, PyObject *outcomes)
 {
-    PyObject *slots = PyObject_GetAttrString(lane, "slots"), *items = NULL, *actions = NULL;
+    PyObject *slots = PyObject_GetAttr(lane, names[SLOTS]), *items = NULL, *actions = NULL;
     int failed = -1;
     if (slots != NULL && PyDict_CheckExact(slots) && (items = PyDict_Items(slots)) != NULL) {
-        PyObject *all = self->numbers == NULL ? PyObject_CallMethod(lane, "read_actions", NULL) : NULL;
+        PyObject *all = self->numbers == NULL ? PyObject_CallMethodNoArgs(lane, names[READ_ACTIONS]) : NULL;
         actions = all == NULL ? NULL : PyObject_GetIter(all);
         Py_XDECREF(all);
         if (self->numbers != NULL || actions != NULL)

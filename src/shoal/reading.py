@@ -248,6 +248,8 @@ class RowReader:
         }
 
     def _final_obs(self, env_id: int, extra: Extra) -> Any:
+        if self._is_plain and (column := self._final[0]) is not None:
+            return column[env_id].copy()
         objects = iter(extra.final_objects or ())
         return self._tree.unflatten(
             [next(objects) if column is None else column[env_id].copy() for column in self._final]

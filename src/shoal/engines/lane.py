@@ -273,8 +273,10 @@ class Lane:
         obs, reward, terminated, truncated, info = row
         last_objects = None
         try:
-            is_there = obs is self._lent.get(env_id, _NOWHERE)
-            objects = None if is_there else self._put_obs(env_id, slot.env, obs, writer)
+            if self._images is None:
+                objects = writer.put_obs(env_id, obs)
+            else:
+                objects = self._put_image(env_id, slot.env, obs, writer)
             if slot.final is not None and writer.put_final is not None:
                 last_objects = writer.put_final(env_id, slot.final[0])
             info = writer.put_info(env_id, info)
@@ -294,12 +296,14 @@ class Lane:
             return Extra(self._own(info) or None, objects)
         return None
 
-    def _put_obs(self, env_id: int, env: Any, obs: Any, writer: RowWriter) -> list[Any] | None:
-        """Copy an observation to its row, and lend the row to an env that can keep the next ones there."""
+    def _put_image(self, env_id: int, env: Any, obs: Any, writer: RowWriter) -> list[Any] | None:
+        """Copy an image to its row unless it is there, and lend the row to an env that can keep the next ones there."""
+        if obs is self._lent.get(env_id, _NOWHERE):
+            return None
         self._take_back_row(env_id, env)  # the env keeps something else than it shows, and would lose it
         objects = writer.put_obs(env_id, obs)
         # The very class must have the method: some wrappers pass for their env, and a subclass may hold views.
-        if self._images is not None and "move_observation" in vars(type(env)):
+        if "move_observation" in vars(type(env)):
             row = self._images[env_id]
             if env.move_observation(obs, row):
                 self._lent[env_id] = row

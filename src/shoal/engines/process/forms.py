@@ -53,6 +53,7 @@ class Form:
         items = info + (final_info or ())
         self._info, self._final_info = info, final_info
         self._names = [name for name, _, _ in info]
+        self._final_names = [name for name, _, _ in final_info or ()]
         self._packing = struct.Struct("=" + "".join(_packed_as(item) for item in items))
         if self._packing.size > SLIP_BYTES:
             raise FormError(f"{self._packing.size} bytes do not fit a slip")
@@ -98,7 +99,7 @@ class Form:
         info = dict(zip(self._names, values, strict=False))  # the final info's values come after these
         if self._final_info is None:
             return Extra(info)
-        final = {name: value for (name, _, _), value in zip(self._final_info, values[len(info) :], strict=True)}
+        final = dict(zip(self._final_names, values[len(info) :], strict=True))
         return Extra(info or None, final_info=final or None, has_final=True)
 
     def described(self) -> Any:

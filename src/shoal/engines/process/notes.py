@@ -57,6 +57,12 @@ class Notes:
                 outcome = self._lane.refuse(env_id, PHASES[command], error)
         self._notes.append((Kind.FAULT, env_id, pack_fault(outcome)))
 
+    def add_all(self, outcomes: Mapping[int, Extra | Fault]) -> bool:
+        """Do that with the outcomes of a step of the whole lane; True if there is no message to take."""
+        for env_id, outcome in outcomes.items():
+            self.add(env_id, outcome, Command.STEP)
+        return not (self._notes or self._extras or self._forms.news)
+
     def _add_result(self, env_id: int, extra: Extra) -> None:
         if extra.is_answer:
             self._notes.append((Kind.VALUE, env_id, shipping.pickle_value(extra.value, "the answer")))

@@ -42,7 +42,6 @@ from shoal.streams import above_streams, keep_streams_taken
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shoal.engines.sweeping import Outcomes
     from shoal.spec import EnvSpec
 
 _IDLE_SLICE_S = 30.0
@@ -287,11 +286,12 @@ class LaneServer:
                 self._run()
 
     def _serve_quickly(self) -> None:
-        """The same, but rounds in which envs have nothing to say beyond their rows are served by compiled code."""
-        rounds = rounds_of(self.control.columns, self.lane, self._forms.written, self._seen, _IDLE_SLICE_S)
-        while (outcomes := rounds.serve()) is not None:
-            if outcomes:
-                self._finish_round(outcomes)
+        """The same, but rounds in which no env has a message to send are served by compiled code."""
+        seen, written = self._seen, self._forms.written
+        rounds = rounds_of(self.control.columns, self.lane, self._notes.add_all, written, seen, _IDLE_SLICE_S)
+        while (has_messages := rounds.serve()) is not None:
+            if has_messages:
+                self._publish(self._notes.take())
             else:
                 self._run()
 
@@ -305,14 +305,9 @@ class LaneServer:
             self._forms.wipe_all()
             outcomes = self.lane.step_all(self.control.block[self._first])
             self._books[POSITION] += len(self.lane.slots)
-            self._finish_round(outcomes)
+            self._publish([] if self._notes.add_all(outcomes) else self._notes.take())
         else:
             self._run_pending()
-
-    def _finish_round(self, outcomes: Outcomes) -> None:
-        for env_id, outcome in outcomes.items():
-            self._notes.add(env_id, outcome, Command.STEP)
-        self._publish(self._notes.take() if outcomes else [])
 
     def _run_pending(self) -> None:
         control = self.control
