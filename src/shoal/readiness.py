@@ -65,8 +65,11 @@ class Readiness:
         """Note which envs wait for a reset, because their episode has ended and no autoreset has begun the next."""
         if self.all_ready and not (has_true(batch.terminated) or has_true(batch.truncated)):
             return
-        self._over_N[ids] = over = (batch.terminated | batch.truncated) > batch.first  # of flags: and not first
-        self.all_ready = self.all_ready and not has_true(over)
+        over = (batch.terminated | batch.truncated) > batch.first  # of flags: and not first
+        if self.all_ready and not has_true(over):
+            return
+        self._over_N[ids] = over
+        self.all_ready = False
 
     def excuse(self, ids: Iterable[int]) -> None:
         """Excuse dropped envs from the reset that the end of an episode asks for."""

@@ -19,7 +19,7 @@ from shoal.engines.base import Extra
 from shoal.engines.process.wire import FrameError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from shoal.engines.process.control import Control
 
@@ -204,11 +204,23 @@ class FormReader:
         Raises:
             FrameError: If a slip has a form that was never announced.
         """
-        told, slips, forms = self._told, self._slips, self._forms[lane]
-        try:
-            return [(i, forms[number].read(slips, i * SLIP_BYTES)) for i in ids if (number := told[i])]
-        except KeyError as error:
-            raise FrameError(0, f"an info of a form that nobody has told of ({error})") from None
+        told = self._told
+        return [(i, self._slip(i, lane, number)) for i in ids if (number := told[i])]
+
+    def read_all(self, lane_of: Sequence[int]) -> list[tuple[int, Extra]]:
+        """What is in all slips, if every lane is idle; ``lane_of`` says in which lane an env is.
+
+        Raises:
+            FrameError: If a slip has a form that was never announced.
+        """
+        told = enumerate(zip(lane_of, self._told.tobytes(), strict=False))
+        return [(i, self._slip(i, lane, number)) for i, (lane, number) in told if number]
+
+    def _slip(self, env_id: int, lane: int, number: int) -> Extra:
+        form = self._forms[lane].get(number)
+        if form is None:
+            raise FrameError(0, f"an info of a form that nobody has told of ({number})")
+        return form.read(self._slips, env_id * SLIP_BYTES)
 
 
 def _look_of(extra: Extra) -> Any:

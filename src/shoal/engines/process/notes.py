@@ -139,8 +139,7 @@ class NoteReader:
         if self.has_news():
             return False
         try:
-            for lane, ids in enumerate(self._homes.lane_ids):
-                extras.update(self.forms.read(lane, ids))
+            extras.update(self.forms.read_all(self._homes.lane_of))
         except FrameError:
             return False
         return True
