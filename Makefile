@@ -6,10 +6,11 @@ PYTHON ?= python3
 EXTRAS ?= dev,kernels,torch,chess-pixels
 RUN_EXTRAS ?= cli,collect,envs,kernels
 BENCH_EXTRAS ?= atari,cli,envs,kernels,monitor,mujoco
-# gymnax needs six and does not say so.
-BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch envpool==1.2.5 gymnax six matplotlib rich
-# Asks for a dozen libraries that its agents do not import; torch and Gymnasium, which they do, are here already.
-BENCH_PEERS_ALONE ?= bbrl==1.0.1
+# The last four are what gymnax imports.
+BENCH_PEERS ?= stable-baselines3 tianshou torchrl torch envpool==1.2.5 matplotlib rich "jax<0.12" flax seaborn six
+# What these ask for is not installed: BBRL wants a dozen libraries that its agents do not import, and gymnax a Gymnasium
+# before 1.4, with which everything else would be measured.
+BENCH_PEERS_ALONE ?= bbrl==1.0.1 gymnax==1.0.1
 
 VENV := .venv
 BENCH_VENV := .venv-bench
