@@ -241,3 +241,87 @@ PyTypeObject Intake_Type = {
     .tp_call = (ternaryfunc)Intake_call,
     .tp_dealloc = (destructor)Intake_dealloc,
 };
+
+/* ------------------------------------------------------------------ actions kept */
+
+/* Keeps the last actions that all envs were sent together, in rings. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *pairs;   /* a tuple of (ring, column): what is in a column goes to the next place of its ring */
+    npy_intp places;   /* of a ring */
+    Py_ssize_t count;  /* how often that was done */
+} Tape;
+
+static bool is_ring_of(PyObject *pair, npy_intp places)
+{
+    if (!PyTuple_CheckExact(pair) || PyTuple_GET_SIZE(pair) != 2 || !PyArray_Check(PyTuple_GET_ITEM(pair, 0))
+        || !PyArray_Check(PyTuple_GET_ITEM(pair, 1)))
+        return false;
+    PyArrayObject *ring = (PyArrayObject *)PyTuple_GET_ITEM(pair, 0);
+    PyArrayObject *column = (PyArrayObject *)PyTuple_GET_ITEM(pair, 1);
+    return PyArray_IS_C_CONTIGUOUS(ring) && PyArray_ISWRITEABLE(ring) && PyArray_IS_C_CONTIGUOUS(column)
+        && PyArray_EquivTypes(PyArray_DESCR(ring), PyArray_DESCR(column)) && !PyDataType_REFCHK(PyArray_DESCR(ring))
+        && PyArray_NDIM(ring) > 0 && PyArray_DIM(ring, 0) == places
+        && PyArray_NBYTES(ring) == places * PyArray_NBYTES(column);
+}
+
+static int Tape_init(Tape *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *pairs;
+    npy_intp places;
+    if (self->pairs != NULL) {
+        PyErr_SetString(PyExc_TypeError, "Tape: it is made already");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(args, "O!n", &PyTuple_Type, &pairs, &places))
+        return -1;
+    bool are_rings = places > 0;
+    for (Py_ssize_t i = 0; are_rings && i < PyTuple_GET_SIZE(pairs); i++)
+        are_rings = is_ring_of(PyTuple_GET_ITEM(pairs, i), places);
+    if (!are_rings) {
+        PyErr_Format(PyExc_ValueError, "Tape: expected rings of %zd places, each with its column", places);
+        return -1;
+    }
+    self->pairs = Py_NewRef(pairs);
+    self->places = places;
+    return 0;
+}
+
+static PyObject *Tape_call(Tape *self, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    if (self->pairs == NULL)
+        return PyErr_Format(PyExc_RuntimeError, "Tape: it was not made");
+    npy_intp place = self->count % self->places;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->pairs); i++) {
+        PyObject *pair = PyTuple_GET_ITEM(self->pairs, i);
+        PyArrayObject *column = (PyArrayObject *)PyTuple_GET_ITEM(pair, 1);
+        size_t size = (size_t)PyArray_NBYTES(column);
+        memcpy(PyArray_BYTES((PyArrayObject *)PyTuple_GET_ITEM(pair, 0)) + (size_t)place * size, PyArray_DATA(column), size);
+    }
+    self->count++;
+    Py_RETURN_NONE;
+}
+
+static void Tape_dealloc(Tape *self)
+{
+    Py_XDECREF(self->pairs);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMemberDef Tape_members[] = {
+    {"count", T_PYSSIZET, offsetof(Tape, count), READONLY, "How often it was called."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject Tape_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "shoal._quick.Tape",
+    .tp_doc = "Tape(pairs, places): copies what is in columns to the next place of their rings, whenever it is called.",
+    .tp_basicsize = sizeof(Tape),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)Tape_init,
+    .tp_call = (ternaryfunc)Tape_call,
+    .tp_members = Tape_members,
+    .tp_dealloc = (destructor)Tape_dealloc,
+};

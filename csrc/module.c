@@ -9,6 +9,7 @@
  *     Intake             intake.intake_of          actions of all envs, checked and written
  *     Search             nan_watch.NanWatch        rows searched for NaN
  *     copies             reading.RowReader         rows copied out
+ *     Tape               black_box.Tape            actions of all envs, kept for a while
  *
  * What they have in common: they handle the usual case and leave every other one, unchanged, to the Python beside them.
  */
@@ -61,7 +62,8 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__quick(void)
 {
     import_array();
-    PyTypeObject *types[] = {&Waiter_Type, &Exchange_Type, &Sweep_Type, &Rounds_Type, &Intake_Type, &Search_Type};
+    PyTypeObject *types[] = {&Waiter_Type, &Exchange_Type, &Sweep_Type, &Rounds_Type, &Intake_Type, &Search_Type,
+                             &Tape_Type};
     PyObject *module = make_names() < 0 ? NULL : PyModule_Create(&definition);
     if (module == NULL)
         return NULL;

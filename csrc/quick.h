@@ -67,6 +67,7 @@ extern PyTypeObject Rounds_Type;
 /* columns.c */
 extern PyTypeObject Intake_Type;
 extern PyTypeObject Search_Type;
+extern PyTypeObject Tape_Type;
 PyObject *copies(PyObject *module, PyObject *columns);
 
 #endif

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from shoal import nan_watch
 from shoal.arrays import RowLayout, Rows
+from shoal.black_box import Tape
 from shoal.engines import intake
 from shoal.errors import ActionError
 from shoal.quick import can_check, can_search, is_compiled, quick
@@ -182,3 +183,47 @@ def test_actions_of_no_size_or_of_a_rare_type_go_the_long_way() -> None:
     for space in (spaces.Box(-1, 1, (0,)), spaces.Box(-1, 1, (2,), np.float16)):
         assert intake.intake_of(rows_of(spaces.Box(0, 1, (1,)), space)) is None
     assert not can_check(np.dtype(np.float16))
+
+
+# ---------------------------------------------------------------------- keeping actions
+
+
+@compiled
+@given(
+    kinds=st.lists(st.tuples(st.sampled_from(["i8", ">i4", "f4", "u1", "?"]), st.integers(0, 3)), max_size=3),
+    places=st.integers(1, 4),
+    steps=st.integers(0, 9),
+)
+def test_what_is_kept_is_what_python_keeps(kinds: list[tuple[str, int]], places: int, steps: int) -> None:
+    columns = [np.zeros((2, width), dtype) for dtype, width in kinds]
+    pairs = [tuple((np.zeros((places, *c.shape), c.dtype), c) for c in columns) for _ in range(2)]
+    tapes = [Tape(pairs[0], places), quick.Tape(pairs[1], places)]
+    for step in range(steps):
+        for k, column in enumerate(columns):
+            column[:] = step + k
+        for tape in tapes:
+            tape()
+    assert tapes[0].count == tapes[1].count == steps
+    for (ours, _), (theirs, _) in zip(*pairs, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@compiled
+def test_a_tape_refuses_what_does_not_fit() -> None:
+    column = np.zeros((2, 3), np.float32)
+    unfit: list[Any] = [
+        (np.zeros((5, 2, 3), np.float32), column),  # more places
+        (np.zeros((4, 2, 2), np.float32), column),  # less room
+        (np.zeros((4, 2, 3), np.int32), column),
+        (np.zeros((4, 2, 6), np.float32)[..., ::2], column),
+        (np.zeros((4, 2, 3), np.float32), column.tolist()),
+        (np.zeros((4, 2), object), np.zeros(2, object)),
+        column,
+    ]
+    for pair in unfit:
+        with pytest.raises(ValueError, match="expected rings of 4 places"):
+            quick.Tape((pair,), 4)
+    with pytest.raises(ValueError, match="expected rings of 0 places"):
+        quick.Tape((), 0)
+    with pytest.raises(RuntimeError, match="it was not made"):
+        quick.Tape.__new__(quick.Tape)()

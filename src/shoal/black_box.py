@@ -10,6 +10,7 @@ import logging
 import os
 from collections import deque
 from datetime import datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,14 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shoal.engines.base import Command, EngineConfig, Request
+from shoal.quick import quick
 from shoal.recipes import MakeRegistered
 from shoal.recording import Origin, Recording, is_json
 from shoal.slot import copy_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from shoal.arrays import Rows
+
+    Column = np.ndarray[Any, Any]
 
 _MOST_BYTES = 16 * 2**20
 _MOST_STEPS = 10_000
@@ -44,8 +48,39 @@ class _Reset(NamedTuple):
     options: dict[str, Any] | None
 
 
+class Tape:
+    """The last actions that all envs were sent together; ``csrc/columns.c`` has the same, compiled.
+
+    Attributes:
+        count: How often they were.
+
+    Args:
+        pairs: ``(ring, column)`` for each part of an action: what is in the column goes to the next place of the ring.
+        places: How many places a ring has.
+    """
+
+    def __init__(self, pairs: tuple[tuple[Column, Column], ...], places: int) -> None:
+        self._pairs = pairs
+        self._places = places
+        self.count = 0
+
+    def __call__(self) -> None:
+        """Keep the actions that are in the columns now."""
+        place = self.count % self._places
+        for ring, column in self._pairs:
+            ring[place] = column
+        self.count += 1
+
+
+_tape_of: Callable[[tuple[tuple[Column, Column], ...], int], Any] = Tape if quick is None else quick.Tape
+
+
 class BlackBox:
-    """Remembers the resets and actions of each env since its last seed, or as many steps as there is room for."""
+    """Remembers the resets and actions of each env since its last seed, or as many steps as there is room for.
+
+    Attributes:
+        note_step_of_all: Notes that every env is sent the action in its row.
+    """
 
     def __init__(self, rows: Rows, most_bytes: int = _MOST_BYTES) -> None:
         columns = [column for column in rows.action if column is not None]
@@ -54,23 +89,14 @@ class BlackBox:
         self._num_envs = rows.layout.num_envs
         self._rings = [np.empty((self._kept, *column.shape), column.dtype) for column in columns]
         self._pairs = list(zip(self._rings, columns, strict=True))
-        # How many steps each env has been sent: one number as long as it is the same for all.
-        self._together: int | None = 0
+        # As long as all envs have been sent the same number of steps, the tape counts them.
+        self._tape: Any = _tape_of(tuple(self._pairs), self._kept)
+        self.note_step_of_all: Callable[[], None] = self._tape
         self._sent_N = np.zeros(self._num_envs, np.int64)
         # The last reset with a seed, from which everything can be replayed, and the resets since.
         self._seeded: dict[int, _Reset] = {}
         self._later: dict[int, deque[_Reset]] = {}
         self._meddled: dict[int, str] = {}
-
-    def note_step_of_all(self) -> None:
-        """Note that every env is sent the action in its row."""
-        if self._together is None:
-            self._note_steps(range(self._num_envs))
-            return
-        place = self._together % self._kept
-        for ring, column in self._pairs:
-            ring[place] = column
-        self._together += 1
 
     def note(self, ids: Sequence[int], command: Command, requests: Mapping[int, Request] | None) -> None:
         """Note that these envs are sent a command."""
@@ -92,15 +118,20 @@ class BlackBox:
                 self._note_call(i, request.call[0], request.call[1])
 
     def _note_steps(self, ids: Sequence[int]) -> None:
-        if self._together is not None:
-            self._sent_N[:] = self._together
-            self._together = None
+        self._part()
         index = np.array(ids, np.intp)
         sent = self._sent_N[index]
         places = sent % self._kept
         for ring, column in self._pairs:
             ring[places, index] = column[index]
         self._sent_N[index] = sent + 1
+
+    def _part(self) -> None:
+        """From now on, count the steps of each env by itself."""
+        if self._tape is not None:
+            self._sent_N[:] = self._tape.count
+            self.note_step_of_all = partial(self._note_steps, range(self._num_envs))
+            self._tape = None
 
     def _note_reset(self, env_id: int, request: Request) -> None:
         # A copy, because the caller may change the options later.
@@ -123,10 +154,11 @@ class BlackBox:
         self._meddled.update(dict.fromkeys(ids, "restore"))
 
     def _sent(self, env_id: int) -> int:
-        return int(self._sent_N[env_id]) if self._together is None else self._together
+        return int(self._sent_N[env_id] if self._tape is None else self._tape.count)
 
     def release(self) -> None:
         """Let go of the engine's memory; what was noted stays."""
+        self._part()
         self._pairs = []
 
     def script(self, env_id: int) -> tuple[list[list[Any]], list[np.ndarray[Any, Any]]]:
