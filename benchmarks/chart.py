@@ -38,7 +38,7 @@ def draw(path: Path, reports: Sequence[LoadReport]) -> None:
             else:
                 axes.set_axis_off()
     figure.suptitle("env-steps per second, log scale (longer is better)", fontsize=13)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=130, bbox_inches="tight")  # constrained layout leaves no room for long titles
 
 
 def _panel(axes: Axes, report: LoadReport) -> None:

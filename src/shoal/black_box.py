@@ -71,6 +71,10 @@ class Tape:
             ring[place] = column
         self.count += 1
 
+    def release(self) -> None:
+        """Let go of the columns and the rings; it is not called any more."""
+        self._pairs = ()
+
 
 _tape_of: Callable[[tuple[tuple[Column, Column], ...], int], Any] = Tape if quick is None else quick.Tape
 
@@ -131,6 +135,7 @@ class BlackBox:
         if self._tape is not None:
             self._sent_N[:] = self._tape.count
             self.note_step_of_all = partial(self._note_steps, range(self._num_envs))
+            self._tape.release()  # whoever was given it to call may still hold it
             self._tape = None
 
     def _note_reset(self, env_id: int, request: Request) -> None:
