@@ -290,7 +290,7 @@ static int Tape_init(Tape *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
 static PyObject *Tape_call(Tape *self, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
     if (self->pairs == NULL)
-        return PyErr_Format(PyExc_RuntimeError, "Tape: it was released, or never made");
+        return PyErr_Format(PyExc_RuntimeError, "Tape: it was not made");
     npy_intp place = self->count % self->places;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->pairs); i++) {
         PyObject *pair = PyTuple_GET_ITEM(self->pairs, i);
@@ -302,22 +302,11 @@ static PyObject *Tape_call(Tape *self, PyObject *Py_UNUSED(args), PyObject *Py_U
     Py_RETURN_NONE;
 }
 
-static PyObject *Tape_release(Tape *self, PyObject *Py_UNUSED(nothing))
-{
-    Py_CLEAR(self->pairs);
-    Py_RETURN_NONE;
-}
-
 static void Tape_dealloc(Tape *self)
 {
     Py_XDECREF(self->pairs);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
-
-static PyMethodDef Tape_methods[] = {
-    {"release", (PyCFunction)Tape_release, METH_NOARGS, "Let go of the columns and the rings."},
-    {NULL, NULL, 0, NULL},
-};
 
 static PyMemberDef Tape_members[] = {
     {"count", T_PYSSIZET, offsetof(Tape, count), READONLY, "How often it was called."},
@@ -333,7 +322,6 @@ PyTypeObject Tape_Type = {
     .tp_new = PyType_GenericNew,
     .tp_init = (initproc)Tape_init,
     .tp_call = (ternaryfunc)Tape_call,
-    .tp_methods = Tape_methods,
     .tp_members = Tape_members,
     .tp_dealloc = (destructor)Tape_dealloc,
 };

@@ -10,7 +10,6 @@ import logging
 import os
 from collections import deque
 from datetime import datetime
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,20 +70,12 @@ class Tape:
             ring[place] = column
         self.count += 1
 
-    def release(self) -> None:
-        """Let go of the columns and the rings; it is not called any more."""
-        self._pairs = ()
-
 
 _tape_of: Callable[[tuple[tuple[Column, Column], ...], int], Any] = Tape if quick is None else quick.Tape
 
 
 class BlackBox:
-    """Remembers the resets and actions of each env since its last seed, or as many steps as there is room for.
-
-    Attributes:
-        note_step_of_all: Notes that every env is sent the action in its row.
-    """
+    """Remembers the resets and actions of each env since its last seed, or as many steps as there is room for."""
 
     def __init__(self, rows: Rows, most_bytes: int = _MOST_BYTES) -> None:
         columns = [column for column in rows.action if column is not None]
@@ -95,12 +86,18 @@ class BlackBox:
         self._pairs = list(zip(self._rings, columns, strict=True))
         # As long as all envs have been sent the same number of steps, the tape counts them.
         self._tape: Any = _tape_of(tuple(self._pairs), self._kept)
-        self.note_step_of_all: Callable[[], None] = self._tape
         self._sent_N = np.zeros(self._num_envs, np.int64)
         # The last reset with a seed, from which everything can be replayed, and the resets since.
         self._seeded: dict[int, _Reset] = {}
         self._later: dict[int, deque[_Reset]] = {}
         self._meddled: dict[int, str] = {}
+
+    def note_step_of_all(self) -> None:
+        """Note that every env is sent the action in its row."""
+        if self._tape is None:
+            self._note_steps(range(self._num_envs))
+        else:
+            self._tape()
 
     def note(self, ids: Sequence[int], command: Command, requests: Mapping[int, Request] | None) -> None:
         """Note that these envs are sent a command."""
@@ -134,8 +131,6 @@ class BlackBox:
         """From now on, count the steps of each env by itself."""
         if self._tape is not None:
             self._sent_N[:] = self._tape.count
-            self.note_step_of_all = partial(self._note_steps, range(self._num_envs))
-            self._tape.release()  # whoever was given it to call may still hold it
             self._tape = None
 
     def _note_reset(self, env_id: int, request: Request) -> None:

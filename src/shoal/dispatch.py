@@ -73,6 +73,7 @@ class Dispatch:
         self.action = engine.spec.action if bounded_actions else engine.spec.action.without_bounds()
         self._implicit_reset = implicit_reset
         self._step_now = engine.step_now
+        self._note_step = None if self.box is None else self.box.note_step_of_all
         self._take = engine.take
         self.autoreset = autoreset
         # Whether envs may be left at the end of an episode, to be reset by the caller.
@@ -121,7 +122,7 @@ class Dispatch:
 
     def step_all(self, action: Any) -> Batch:
         """Step every env of an idle pool: what most pools do all day, without the bookkeeping of the general case."""
-        step_now, recovery, ready, box = self._step_now, self.recovery, self.ready, self.box
+        step_now, recovery, ready = self._step_now, self.recovery, self.ready
         is_odd = recovery.due or recovery.dropped or action.__class__ is RawActions
         if step_now is None or is_odd or (self._implicit_reset and not ready.all_ready):
             ids = self.begin_step(action, None)
@@ -141,7 +142,7 @@ class Dispatch:
         start = perf_counter()
         try:
             try:
-                step_now(reader.block, None if box is None else box.note_step_of_all)
+                step_now(reader.block, self._note_step)
             finally:
                 receiver.waiting_s += perf_counter() - start
             if self._is_suspect is not None and self._is_suspect(reader.block):
